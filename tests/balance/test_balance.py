@@ -21,7 +21,7 @@ from headrace.client.sync import Network
 from headrace.testing import networks
 from tests.integration.harness import BASIC, Server, until
 from tests.reload.test_reload import Load
-from tests.support.ports import free_port
+from tests.support.ports import held_port
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -36,7 +36,7 @@ class Fleet:
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
-        self._ports = [free_port() for _ in range(3)]
+        self._ports = [held_port() for _ in range(3)]
         self.servers = [self._start(port) for port in self._ports]
 
     @property

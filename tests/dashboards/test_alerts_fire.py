@@ -7,7 +7,6 @@ back and wait two seconds. Nothing else of them is changed.
 from __future__ import annotations
 
 import shutil
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from headrace.testing import networks
 from tests.dashboards.busy import DEVICES, Busy, Load, busy
 from tests.dashboards.prometheus import Prometheus, configuration
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, until
+from tests.support.ports import held_port
 from tests.support.queries import RULES, rules
 
 UNPROVOKED = {"HeadraceMemoryNearLimit"}
@@ -122,8 +122,8 @@ def test_every_alert_of_a_broken_server_fires(broken: Busy, tmp_path: Path) -> N
 
 
 def test_a_server_that_restarts_again_and_again_and_then_ends_is_told_of(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    port = str(held_port())
+    address = f"127.0.0.1:{port}"
     job = {
         **configuration(address, tmp_path / "ca.crt")["scrape_configs"][0],
         "scheme": "http",
@@ -132,7 +132,7 @@ def test_a_server_that_restarts_again_and_again_and_then_ends_is_told_of(tmp_pat
     deployed = {**configuration(address, tmp_path / "ca.crt"), "scrape_configs": [job]}
     with Prometheus(tmp_path, {**deployed, "rule_files": hurried(tmp_path)}) as prometheus:
         for _ in range(4):
-            with Server(*BASIC, "--http-port", address.rpartition(":")[2]) as server:
+            with Server(*BASIC, "--http-port", port) as server:
                 start = psutil.Process(server.process.pid).create_time()
                 seen = f'abs(process_start_time_seconds{{job="headrace"}} - {start}) < 1'
                 until(lambda seen=seen: prometheus.has(seen), "the start was to be scraped")  # type: ignore[misc]

@@ -29,7 +29,7 @@ from headrace.client.channel.connecting import parse
 from headrace.client.channel.tasks.channel import LoopChannel
 from headrace.client.channel.threads.channel import SocketChannel
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.ports import free_port
+from tests.support.ports import held_port
 
 ABSENCES: Final = int(os.environ.get("ABSENCES", "4"))
 THREADS: Final = 32
@@ -102,7 +102,7 @@ class Place:
 
     def _come(self) -> Process:
         """A server at a new port, which the name stands for from now on."""
-        came, port = self._spare, free_port()
+        came, port = self._spare, held_port()
         came.listen(port)
         self.port = port
         self._came = time.monotonic()

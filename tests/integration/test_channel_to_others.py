@@ -29,7 +29,7 @@ from tests.support.grpc_servers import (
 )
 from tests.support.patience import DEADLINES
 from tests.support.patience import PATIENCE_SECONDS as SECONDS
-from tests.support.ports import free_port
+from tests.support.ports import held_port
 from tests.support.proxies import NAMES, proxied
 
 FAILURES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
@@ -227,7 +227,7 @@ def test_a_channel_finds_the_server_that_comes_after_one_that_stops(kind: str) -
         return server
 
     first, second = made(), made()
-    port = first.add_insecure_port(f"127.0.0.1:{free_port()}")
+    port = first.add_insecure_port(f"127.0.0.1:{held_port()}")
     first.start()
     with calling(kind, f"127.0.0.1:{port}") as callers:
         assert callers.one("/t/Echo", b"1", timeout=SECONDS).message == b"1"

@@ -28,7 +28,7 @@ from headrace.server.settings.settings import Settings
 from headrace.testing.case import parse
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, refused_start, until
 from tests.support.ovms_repository import write as write_ovms
-from tests.support.ports import free_port
+from tests.support.ports import held_port
 
 POLLS = ("--repository-poll-seconds", "0.05")
 SECRET = "wJalrXUtnFEMI"
@@ -55,7 +55,7 @@ class Bucket:
 
     def __init__(self) -> None:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
-        self.port = free_port()
+        self.port = held_port()
         self.environment = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
             "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
@@ -193,7 +193,7 @@ def test_a_restart_without_the_store_serves_the_copies(bucket: Bucket, tmp_path:
 def test_a_start_waits_for_the_store_and_says_so(bucket: Bucket, tmp_path: Path) -> None:
     bucket.put_model("wait/m/1/model.onnx", 1)
     bucket.go()
-    port = free_port()
+    port = held_port()
     started = options("s3://models/wait", tmp_path, "--http-port", str(port))
     servers: list[Server] = []
     start = partial(Server, *started, environment=bucket.environment)

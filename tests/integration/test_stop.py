@@ -35,7 +35,7 @@ from tests.integration.harness import (
     until,
 )
 from tests.support.gated_device import WAITS
-from tests.support.ports import free_port
+from tests.support.ports import held_port
 
 
 def drained(server: Server) -> None:
@@ -100,7 +100,7 @@ def test_sigterm_ends_a_server_that_is_still_loading_its_networks(tmp_path: Path
         folder.mkdir(parents=True)
         (folder / "model.onnx").write_bytes(networks.add().model.SerializeToString())
         (folder / "network.toml").write_text('device = "GATED"')
-    port = free_port()
+    port = held_port()
     address = f"127.0.0.1:{port}"
     options = ["--config", str(settings), "--devices", "GATED", "--port", str(port)]
     command = command_line([*options, "--model-repository", str(tmp_path / "repository")])
@@ -144,7 +144,7 @@ def test_a_load_that_cannot_be_stopped_keeps_no_server_from_stopping(tmp_path: P
 def test_an_interrupt_of_a_server_that_turns_out_unable_to_listen_leaves_no_traceback(
     tmp_path: Path,
 ) -> None:
-    port = free_port()
+    port = held_port()
     settings = tmp_path / "headrace.toml"
     settings.write_text(f"""
         [plugins.INTERRUPTED]

@@ -26,6 +26,7 @@ from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import CALL_SECONDS, Server, is_running
 from tests.support.certificates import Authority
 from tests.support.crashing_device import CRASH
+from tests.support.ports import held_port
 from tests.support.traffic import AFFINITIES, INPUTS, MARKUP, Traffic, chain
 
 REPOSITORY = Path(__file__).parents[2]
@@ -343,10 +344,10 @@ def test_a_broken_server(look: Open, tmp_path: Path) -> None:
 
 
 def test_a_server_that_comes_back_is_shown_again(look: Open, tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
+    port = str(held_port())
+    with serving(tmp_path, "--http-port", port) as server:
         page = look(server)
         expect(page.locator("#state")).to_have_text("● ready")
-        port = server.http.rpartition(":")[2]
         server.kill()
         expect(page.locator("#state")).to_contain_text("no answer")
     with serving(tmp_path, "--http-port", port):

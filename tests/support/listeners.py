@@ -73,12 +73,6 @@ def unanswered() -> Iterator[int]:
                 one.close()
 
 
-def closed_port() -> int:
-    """A port where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 def saying(answer: bytes) -> Talk:
     """Reads something, answers, and waits for the end."""
 

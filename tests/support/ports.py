@@ -1,17 +1,22 @@
-"""Ports for what listens later."""
+"""Ports that are nobody else's."""
 
 from __future__ import annotations
 
-import random
 import socket
-from contextlib import suppress
-from pathlib import Path
 
 
-def free_port() -> int:
-    """A port outside of those that the system gives to others, so that it is free later, too."""
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = random.randrange(first // 2, first)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
+def held_port() -> int:
+    """A port that stays with this process until it ends. Nobody listens there: a client is refused.
+    Servers of a test may listen there, one after the other, at any of this machine's addresses.
+
+    A port that was merely free a moment ago may be another program's by now, as the port of a
+    connection or of a server: many tests run at once. The socket that holds it is bound, so the
+    system gives the port to nobody; and as it does not listen, it lets those bind who allow reuse
+    of addresses and name the port, which servers do.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("", 0))
+        port: int = holder.getsockname()[1]
+        holder.detach()  # it stays open
+    return port

@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.ports import free_port
+from tests.support.ports import held_port
 
 _CLIENTS: Final = Path(__file__).parents[2] / ".venv-clients/bin"
 _NGINX: Final = """
@@ -138,7 +138,7 @@ def proxied(name: str, server: str, folder: Path, calls: int = 1_000_000) -> Ite
     program = shutil.which(name) or shutil.which(name, path=f"/usr/sbin:{_CLIENTS}")
     if program is None:
         pytest.skip(f"{name} not found: {remedy}")
-    port = free_port()
+    port = held_port()
     host, _, server_port = server.rpartition(":")
     file = folder / f"{name}.yaml"  # Envoy looks at the suffix
     file.write_text(

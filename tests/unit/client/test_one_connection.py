@@ -17,6 +17,7 @@ from headrace.client import Client, errors
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import held_port
 
 
 @pytest.fixture
@@ -52,10 +53,8 @@ def test_threads_get_their_own_results_among_failures_and_deadlines(fake: Fake) 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_server_that_is_started_again_costs_no_call_that_may_be_repeated(kind: str) -> None:
-    with running() as first:
-        target = first.target
-    port = int(target.rpartition(":")[2])
-    with connected(kind, target) as client:
+    port = held_port()
+    with connected(kind, f"127.0.0.1:{port}") as client:
         for number in range(5):
             with running(port):
                 network = client.network("echo")

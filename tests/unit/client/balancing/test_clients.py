@@ -20,6 +20,7 @@ from headrace.client.balancing.fleet import Server
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import held_port
 
 DRAINS = ErrorDetails(grpc.StatusCode.UNAVAILABLE, "drains", reason="SHUTTING_DOWN")
 DOWN = ErrorDetails(grpc.StatusCode.UNAVAILABLE, "no device", reason="UNAVAILABLE")
@@ -89,13 +90,10 @@ def test_a_request_that_one_server_refuses_is_answered_by_another(
 
 
 def test_a_server_that_is_not_there_costs_no_request(kind: str, fakes: list[Fake]) -> None:
-    with socket.socket() as taken:  # bound, and nobody listens
-        taken.bind(("127.0.0.1", 0))
-        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
-        with client_of(kind, [nobody, *fakes[:1]]) as client:
-            network = client.network("echo")
-            for _ in range(4):
-                network.infer(X)
+    with client_of(kind, [f"127.0.0.1:{held_port()}", *fakes[:1]]) as client:
+        network = client.network("echo")
+        for _ in range(4):
+            network.infer(X)
     assert calls(fakes, "Infer") == [4, 0, 0]
 
 

@@ -19,6 +19,7 @@ from headrace.client.balancing import Balancing
 from tests.support.certificates import Authority, Pair
 from tests.support.client_fake import KINDS, Fake, connected, running
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import held_port
 
 NAME = "replicas.test"
 HOSTS = ("127.0.0.1", "127.0.0.2")  # DNS gives addresses, and they share a port
@@ -54,12 +55,10 @@ def ca(tmp_path: Path) -> Path:
 def replicas(pair: Pair) -> Iterator[list[Fake]]:
     """Servers with this certificate, on both addresses and one port."""
     credentials = grpc.ssl_server_credentials([(pair.key, pair.certificate)])
+    port = held_port()
     with ExitStack() as stack:
-        first = stack.enter_context(running(host=HOSTS[0], credentials=credentials))
-        port = port_of(first)
         yield [
-            first,
-            stack.enter_context(running(port, host=HOSTS[1], credentials=credentials)),
+            stack.enter_context(running(port, host=host, credentials=credentials)) for host in HOSTS
         ]
 
 
@@ -117,9 +116,8 @@ def test_a_client_asks_each_address_for_the_name(kind: str, ca: Path, tmp_path: 
                 plain.close()
 
     with ExitStack() as stack:
-        first = stack.enter_context(socket.create_server((HOSTS[0], 0)))
-        port = first.getsockname()[1]
-        second = stack.enter_context(socket.create_server((HOSTS[1], port)))
+        port = held_port()
+        first, second = (stack.enter_context(socket.create_server((host, port))) for host in HOSTS)
         threads = [
             threading.Thread(target=serve, args=(listening, host), daemon=True)
             for listening, host in zip((first, second), HOSTS, strict=True)

@@ -25,12 +25,12 @@ from headrace.client.channel.connecting import (
 from headrace.client.channel.connecting.waits import Ready, Steps
 from tests.support.listeners import (
     SETTINGS,
-    closed_port,
     greeting,
     listening,
     proxying,
     unanswered,
 )
+from tests.support.ports import held_port
 
 Drive = Callable[[Steps[Any]], Any]
 SECONDS = 20.0
@@ -113,7 +113,7 @@ def test_a_unix_socket_whose_queue_is_full_is_tried_again(drive: Drive, tmp_path
 def test_the_next_address_is_tried_when_one_refuses(
     drive: Drive, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resolving(monkeypatch, ("127.0.0.2", closed_port()), ("127.0.0.1", port))
+    resolving(monkeypatch, ("127.0.0.2", held_port()), ("127.0.0.1", port))
     assert greeted(drive(Dialler(parse("server.test")).dial(SECONDS)))
 
 
@@ -134,7 +134,7 @@ def test_the_families_are_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_each_host_of_a_name_is_tried(drive: Drive, port: int) -> None:
-    target = f"ipv4:127.0.0.1:{closed_port()},127.0.0.1:{port}"
+    target = f"ipv4:127.0.0.1:{held_port()},127.0.0.1:{port}"
     assert greeted(drive(Dialler(parse(target)).dial(SECONDS)))
 
 

@@ -21,7 +21,6 @@ from headrace.client.security import Endpoint
 from tests.support.certificates import Authority
 from tests.support.channel_callers import calling
 from tests.support.listeners import (
-    closed_port,
     greeting,
     listening,
     proxying,
@@ -29,6 +28,7 @@ from tests.support.listeners import (
     unanswered,
     with_tls,
 )
+from tests.support.ports import held_port
 
 OURS, OTHERS = Authority(), Authority("Somebody else's authority")
 HOUR = timedelta(hours=1)
@@ -94,7 +94,7 @@ class World:
         return self.error("server.test:9000", proxy=f"http://127.0.0.1:{port}")
 
     def at_nobody(self) -> str:
-        return self.error(f"localhost:{closed_port()}")
+        return self.error(f"localhost:{held_port()}")
 
     def at_a_missing_socket(self) -> str:
         return self.error(f"unix:{self._folder}/missing.sock")
@@ -235,7 +235,7 @@ def test_the_manual_tells_of_every_cause() -> None:
 def test_a_cause_that_holds_for_several_addresses_is_told_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ports = [closed_port(), closed_port()]
+    ports = [held_port(), held_port()]
     with pytest.raises(Unreachable) as refused:
         run(Dialler(parse(f"ipv4:127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}")).dial(1.0))
     told = str(refused.value)
