@@ -29,6 +29,7 @@ from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import CALL_SECONDS, Server, Stream, infer_request, until
 from tests.support.collector import AT_ONCE, Collector, Received, collector_over_grpc
 from tests.support.manual import blocks
+from tests.support.ports import held_port
 from tests.support.tokens import entry
 
 ENDLESS, ADD, FRAGILE = networks.endless(), networks.add(), networks.fragile()
@@ -419,7 +420,7 @@ def test_nobody_without_a_credential_causes_spans(collector: Collector, tmp_path
 
 
 def test_a_server_whose_collector_is_dead_serves_and_stops_within_its_grace_period() -> None:
-    options = ("--devices", "TEMPLATE", "--otlp-endpoint", "http://127.0.0.1:9")
+    options = ("--devices", "TEMPLATE", "--otlp-endpoint", f"http://127.0.0.1:{held_port()}")
     with Server(*options, "--grace-seconds", "1", environment=AT_ONCE) as alone:
         alone.load(ADD, "TEMPLATE", ADD.name)
         stream = Stream(alone.stub)

@@ -149,10 +149,11 @@ def test_no_socket_stays_open(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_lookup_that_does_not_end_holds_up_nobody_past_the_time(
     drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free, asked = threading.Event(), []
+    began, free, asked = threading.Event(), threading.Event(), []
 
     def stuck(host: str, *_: Any, **__: Any) -> list[Any]:
         asked.append(host)
+        began.set()
         free.wait()
         return []
 
@@ -161,6 +162,7 @@ def test_a_lookup_that_does_not_end_holds_up_nobody_past_the_time(
     for _ in range(2):
         with pytest.raises(Unreachable, match=r"no name server tells the address of 'server.test'"):
             drive(dialler.dial(0.05))
+        assert began.wait(SECONDS)
     free.set()
     assert asked == ["server.test"]
 
@@ -182,7 +184,7 @@ def test_a_child_does_not_wait_for_a_lookup_of_its_parent(
             run(dialler.dial(0.01))
     child = os.fork()
     if not child:
-        os._exit(0 if greeted(run(dialler.dial(5.0))) else 1)
+        os._exit(0 if greeted(run(dialler.dial(SECONDS))) else 1)
     free.set()
     assert os.waitpid(child, 0)[1] == 0
 

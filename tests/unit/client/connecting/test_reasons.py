@@ -237,7 +237,7 @@ def test_a_cause_that_holds_for_several_addresses_is_told_once(
 ) -> None:
     ports = [held_port(), held_port()]
     with pytest.raises(Unreachable) as refused:
-        run(Dialler(parse(f"ipv4:127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}")).dial(1.0))
+        run(Dialler(parse(f"ipv4:127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}")).dial(SECONDS))
     told = str(refused.value)
     assert told.count("nobody listens there") == 1
     assert f"(tried 127.0.0.1:{ports[0]}, 127.0.0.1:{ports[1]};" in told

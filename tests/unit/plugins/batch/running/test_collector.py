@@ -347,8 +347,9 @@ def test_everybody_is_told_when_the_device_is_gone_however_many_wait() -> None:
         b = Bench(device)
         b.occupy()
         b.submit(*range(1, 900))
+        device.executor.stop(0.0)  # while all of them wait
         b.gate.open()
-        device.executor.stop(20)
+        device.executor.stop(PATIENCE_SECONDS)
         jobs = b.outcomes.wait(900)
         gone = [job for job in jobs if job.outcome is Outcome.FAILED]
         assert gone
