@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -15,12 +16,14 @@ from headrace.cluster.shared.objects import Objects
 from headrace.cluster.store import DEVICE, extension_name, model_name
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
-from headrace.runtime.errors import AlreadyExists, NotFound
+from headrace.runtime.errors import AlreadyExists, HeadraceError, NotFound
 from headrace.runtime.loading.entry import NetworkEntry
+from headrace.runtime.loading.shadows import Shadow
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.reconcile import (
     ChangeConfig,
+    GiveShadow,
     LoadVersion,
     ShareRequests,
     Step,
@@ -28,6 +31,8 @@ from headrace.server.reconcile import (
 )
 from headrace.server.services.targets import configure
 from headrace.server.serving.catalogue import Catalogue
+
+_log = logging.getLogger(__name__)
 
 _BUSY_SECONDS: Final = 0.1
 
@@ -69,6 +74,8 @@ class Actions:
                     await self._catalogue.unload(unload)
             case ShareRequests(shares):
                 await asyncio.to_thread(self._core.set_traffic, name, shares)
+            case GiveShadow(shadow):
+                await asyncio.to_thread(self._shadow, name, shadow)
 
     async def _load(self, name: str, facts: Mapping[str, Any], *, alone: bool) -> None:
         said = LoadRequest.from_json(facts["request"])
@@ -92,6 +99,12 @@ class Actions:
             configure(self._core, entry, changes, None)
         finally:
             self._core.networks.release(entry)
+
+    def _shadow(self, name: str, shadow: Shadow) -> None:
+        try:
+            self._core.shadows.set(name, shadow)
+        except HeadraceError as error:  # the network serves all the same
+            _log.error("network %s has no shadow: %s", name, error)
 
     def _extend(self, device: DeviceName, digest: str) -> None:
         self._core.add_extension(device, self._objects.read(extension_name(digest)))

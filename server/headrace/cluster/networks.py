@@ -4,6 +4,7 @@ alone       whether the only version replaces all others of the name
 versions    by version: the request to load it, the model's digest, the stamp of this load, and
             the keys that clients have changed since
 shares      each version's per cent of the requests, if a client set them
+shadow      the shadow, as `Shadow` has it, if a client set one
 replicas    how many replicas have it; 0 stands for all
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from headrace.cluster.desired import Value
+from headrace.runtime.loading.shadows import Shadow, check_shadow
 from headrace.server.reconcile import NOTHING, Have, LastLoad, Want, WantedVersion
 
 PREFIX = "network/"
@@ -48,6 +50,8 @@ def loaded(
     own = {"request": request, "model": model, "stamp": stamp, "config": {}, "bytes": size}
     if before is None or alone:
         facts = {"alone": alone, "shares": {}, "replicas": asked or 0}
+        if before is not None and "shadow" in before:
+            facts["shadow"] = before["shadow"]
         return {**facts, "versions": {version: own}}
     kept = {} if before["alone"] else before["versions"]
     number = replicas(before) if asked is None else asked
@@ -66,6 +70,11 @@ def unloaded(before: Value | None, versions: Collection[str] | None) -> Value | 
 def shared(before: Value, shares: Mapping[str, int]) -> Value:
     """The network with other shares of its requests."""
     return {**before, "shares": dict(shares)}
+
+
+def shadowed(before: Value, shadow: Shadow) -> Value:
+    """The network with another shadow."""
+    return {**before, "shadow": shadow._asdict()}
 
 
 def configured(before: Value, version: str, changes: Mapping[str, str]) -> Value:
@@ -97,7 +106,7 @@ def have(value: Value | None) -> Have:
     loads = {
         v: LastLoad(version["stamp"], config=version["config"]) for v, version in _versions(value)
     }
-    return Have(loads, value["shares"])
+    return Have(loads, value["shares"], _shadow(value))
 
 
 def want(value: Value | None) -> Want | None:
@@ -107,7 +116,11 @@ def want(value: Value | None) -> Want | None:
     versions = {
         v: WantedVersion(version["stamp"], version["config"]) for v, version in _versions(value)
     }
-    return Want(versions, value["shares"], alone=value["alone"])
+    return Want(versions, value["shares"], _shadow(value), alone=value["alone"])
+
+
+def _shadow(value: Value) -> Shadow | None:
+    return check_shadow(Shadow(**value["shadow"])) if "shadow" in value else None
 
 
 def _versions(value: Value) -> Iterable[tuple[str, Mapping[str, Any]]]:

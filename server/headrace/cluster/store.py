@@ -23,6 +23,7 @@ from headrace.cluster.shared.objects import Objects
 from headrace.runtime.config.replicas import replicas_of
 from headrace.runtime.errors import AlreadyExists, FailedPrecondition, Unavailable
 from headrace.runtime.loading.entry import plain_name
+from headrace.runtime.loading.shadows import Shadow
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
 
@@ -115,6 +116,9 @@ class ClusterStore:
 
     def save_shares(self, name: str, shares: Mapping[str, int]) -> None:
         self._change_network(name, lambda before: networks.shared(before, shares))
+
+    def save_shadow(self, name: str, shadow: Shadow) -> None:
+        self._change_network(name, lambda before: networks.shadowed(before, shadow))
 
     def save_changes(self, name: str, version: str, changes: Mapping[str, str]) -> None:
         def change(before: Value) -> Value:

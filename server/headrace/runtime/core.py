@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -296,7 +297,7 @@ class Core:
         self._life.share(name, check_shares(shares), default)
 
     def set_shadow(self, name: str, shadow: Shadow) -> Future[NetworkEntry] | None:
-        """Gives a network a shadow, or ends the one that it has. A restart does not keep it.
+        """Gives a network a shadow, or ends the one that it has. A restart keeps it.
 
         Returns:
             The load on the shadow's device, if one has begun. If it fails, the shadow ends.
@@ -311,7 +312,13 @@ class Core:
         entry = self.networks.find(name, shadow.version)
         if shadow.percent:
             check_network(entry, shadow)
-        return self.shadows.set(name, shadow)
+        save = partial(self._life.save_shadow, name, self.shadows.get)
+        later = partial(self._loads.close, partial(copy_context().run, save))
+        try:
+            load = self.shadows.set(name, shadow, failed=later)
+        finally:
+            save()
+        return load
 
     def query_network(
         self,

@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from headrace.runtime.loading.shadows import NO_SHADOW, Shadow
+
 
 class Condition(enum.Enum):
     """What became of the last load of a version."""
@@ -59,11 +61,13 @@ class Have:
     Attributes:
         loads: the last load of each version that is loaded, or that somebody tried to load.
         shares: how the versions share the requests, in per cent.
+        shadow: what gets a share of the requests too, if a client has said it.
         anothers: whether the name belongs to somebody else's network.
     """
 
     loads: Mapping[str, LastLoad] = field(default_factory=dict)
     shares: Mapping[str, int] = field(default_factory=dict)
+    shadow: Shadow | None = None
     anothers: bool = False
 
 
@@ -72,6 +76,7 @@ class Want:
     """What the server should have of a network.
 
     Attributes:
+        shadow: as `Have` has it.
         alone: whether the load of the only version replaces all others by itself.
         gone: versions that cannot stay until the wanted ones are ready: their files are gone.
         unsure: whether unwanted versions stay for now, because more files may come.
@@ -81,6 +86,7 @@ class Want:
 
     versions: Mapping[str, WantedVersion] = field(default_factory=dict)
     shares: Mapping[str, int] = field(default_factory=dict)
+    shadow: Shadow | None = None
     alone: bool = False
     gone: Collection[str] = ()
     unsure: bool = False
@@ -121,6 +127,13 @@ class ShareRequests:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveShadow:
+    """Give the network this shadow."""
+
+    shadow: Shadow
+
+
+@dataclass(frozen=True, slots=True)
 class UnloadVersion:
     """Unload a version; an empty one stands for the whole network."""
 
@@ -132,7 +145,9 @@ class TakeOver:
     """Unload the network that somebody else had under the name."""
 
 
-Step: TypeAlias = LoadVersion | AwaitFiles | ChangeConfig | ShareRequests | UnloadVersion | TakeOver
+Step: TypeAlias = (
+    LoadVersion | AwaitFiles | ChangeConfig | ShareRequests | GiveShadow | UnloadVersion | TakeOver
+)
 
 
 def steps(have: Have, want: Want | None) -> list[Step]:
@@ -161,6 +176,8 @@ def steps(have: Have, want: Want | None) -> list[Step]:
             return needed
     if want.shares != have.shares:
         needed.append(ShareRequests(want.shares))
+    if want.shadow != have.shadow:
+        needed.append(GiveShadow(want.shadow or NO_SHADOW))
     unsure = want.unsure or any(isinstance(step, AwaitFiles) for step in needed)
     if settled and not (want.alone or unsure or taking_over):
         needed += [

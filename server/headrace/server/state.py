@@ -5,6 +5,7 @@
     networks/NAME@V.json    the same for version V, if V is not 1
                             NAME is the full name: NAME@OWNER if a tenant owns the network
     traffic/NAME.json       each version's share of the requests, if a client set the shares
+    shadows/NAME.json       the network's shadow, if a client set one
     models/DIGEST.onnx      the model; networks share it, and it is removed with the last of them
     devices/NAME.json       the configuration that clients gave a device with SetConfig
     extensions/NAME/DIGEST.onnx
@@ -38,6 +39,7 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.entry import FIRST_VERSION, is_version
+from headrace.runtime.loading.shadows import Shadow, check_shadow
 from headrace.runtime.loading.versions import check_shares
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.atomic_file import read_file, remove_file, remove_leftovers, write_file
@@ -77,11 +79,19 @@ class StateDirectory:
         self._networks = folder / "networks"
         self._models = folder / "models"
         self._traffic = folder / "traffic"
+        self._shadows = folder / "shadows"
         self._devices = folder / "devices"
         self._extensions = folder / "extensions"
         self.kept = folder / "kept"
-        own = (self._networks, self._models, self._traffic, self._devices, self._extensions)
-        for each in (*own, self.kept):
+        for each in (
+            self._networks,
+            self._models,
+            self._traffic,
+            self._shadows,
+            self._devices,
+            self._extensions,
+            self.kept,
+        ):
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
             remove_leftovers(each)
 
@@ -124,7 +134,8 @@ class StateDirectory:
     def forget_network(self, name: str, versions: Collection[str] | None = None) -> None:
         with self._lock, _writing():
             if versions is None:
-                leaving = [*self._files(name), self._traffic / f"{name}.json"]
+                about = (folder / f"{name}.json" for folder in (self._traffic, self._shadows))
+                leaving = [*self._files(name), *about]
             else:
                 files = [self._file(name, version) for version in versions]
                 leaving = [path for path in files if not _is_reference(path)]
@@ -139,6 +150,10 @@ class StateDirectory:
                 write_file(path, json.dumps(dict(shares)).encode())
             else:
                 remove_file(path)
+
+    def save_shadow(self, name: str, shadow: Shadow) -> None:
+        with self._lock, _writing():
+            write_file(self._shadows / f"{name}.json", json.dumps(shadow._asdict()).encode())
 
     def save_changes(self, name: str, version: str, changes: Mapping[str, str]) -> None:
         path = self._file(name, version)
@@ -201,6 +216,16 @@ class StateDirectory:
             except _UNREADABLE:
                 _log.exception("cannot read %s; how it shares its requests is left out", path.name)
         return shares
+
+    def shadows(self) -> dict[str, Shadow]:
+        """The shadows that clients set, by network name."""
+        shadows = {}
+        for path in sorted(self._shadows.glob("*.json")):
+            try:
+                shadows[path.stem] = check_shadow(Shadow(**json.loads(read_file(path))))
+            except _UNREADABLE:
+                _log.exception("cannot read %s; the shadow is left out", path.name)
+        return shadows
 
     def configs(self) -> Iterator[tuple[str, dict[str, str]]]:
         """The configuration that was set on each device."""

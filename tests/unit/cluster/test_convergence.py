@@ -29,6 +29,7 @@ from headrace.runtime.device.plugin_source import factory_source
 from headrace.runtime.errors import AlreadyExists, FailedPrecondition, NotFound, NotLoaded
 from headrace.runtime.loading.entry import NetworkState
 from headrace.runtime.loading.memory_budget import MemoryBudget
+from headrace.runtime.loading.shadows import NO_SHADOW, Shadow
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.services.targets import configure
@@ -222,6 +223,46 @@ def test_changed_keys_reach_loaded_networks(tmp_path: Path) -> None:
                 executable = each.core.networks.find("n").executable
                 assert executable is not None
                 assert executable.config.to_strings()["EXECUTION_TIMEOUT"] == "7"
+
+    run(test)
+
+
+def test_a_shadow_reaches_all_replicas_also_one_that_comes_later(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            store = str(tmp_path / "store")
+            keeper = LocalKeeper(Keeper(store))
+            first = await joined(stack, store, keeper, "r0")
+            second = await joined(stack, store, keeper, "r1")
+            await first.load(version="1", owner=(owner := object()))
+            await first.load(version="2", owner=owner)
+            shadow = Shadow("1", percent=7)
+            await first.change(lambda: first.core.set_shadow("n", shadow))
+            later = await joined(stack, store, keeper, "r2")
+            all_of = (first, second, later)
+            assert [each.core.shadows.get("n") for each in all_of] == [shadow] * 3
+            await second.change(lambda: second.core.set_shadow("n", Shadow(percent=0)))
+            assert [each.core.shadows.get("n") for each in all_of] == [NO_SHADOW] * 3
+            await first.change(lambda: first.core.set_shadow("n", shadow))
+            await later.unload()
+            await first.load()
+            assert [each.core.shadows.get("n") for each in all_of] == [NO_SHADOW] * 3
+
+    run(test)
+
+
+def test_a_replica_that_cannot_give_a_network_its_shadow_serves_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            store = str(tmp_path / "store")
+            keeper = LocalKeeper(Keeper(store))
+            first = await joined(stack, store, keeper, "r0", "TEMPLATE", "SPECIAL")
+            second = await joined(stack, store, keeper, "r1")
+            await first.load()
+            shadow = Shadow(device="SPECIAL")
+            await first.change(lambda: first.core.set_shadow("n", shadow))
+            assert [each.core.shadows.get("n") for each in (first, second)] == [shadow, NO_SHADOW]
+            assert second.serves() == ["1"]
 
     run(test)
 

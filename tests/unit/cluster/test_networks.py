@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from headrace.cluster import networks
 from headrace.cluster.desired import Value
+from headrace.runtime.loading.shadows import NO_SHADOW, Shadow
 from headrace.server import reconcile
 from headrace.server.reconcile import (
     ChangeConfig,
+    GiveShadow,
     LoadVersion,
     ShareRequests,
     Step,
@@ -81,3 +83,13 @@ def test_shares_are_set_after_the_loads() -> None:
     assert steps(both, want) == [ShareRequests({"1": 90, "2": 10})]
     assert [type(step) for step in steps(None, want)] == [LoadVersion, LoadVersion, ShareRequests]
     assert steps(want, both) == [ShareRequests({})]
+
+
+def test_a_shadow_is_given_after_the_loads_and_stays_with_a_replacement() -> None:
+    shadow = Shadow("1", percent=5)
+    want = networks.shadowed(one(), shadow)
+    assert steps(one(), want) == [GiveShadow(shadow)]
+    assert [type(step) for step in steps(None, want)] == [LoadVersion, GiveShadow]
+    replaced = networks.loaded(want, "1", "{}", "digest", "s2", alone=True)
+    assert steps(want, replaced) == [LoadVersion("1")]
+    assert steps(want, networks.shadowed(want, NO_SHADOW)) == [GiveShadow(NO_SHADOW)]

@@ -16,6 +16,7 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.entry import full_name
+from headrace.runtime.loading.shadows import NO_SHADOW, Shadow
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import InputOptions, LoadRequest, NetworkOptions, Reference
 from headrace.server.access.networks import owner_name
@@ -314,6 +315,41 @@ def test_shares_that_cannot_be_read_are_left_out(
     file.write_text(text)
     state.save_shares("n", {"1": 50})
     assert state.shares() == {"n": {"1": 50}}
+
+
+def test_a_shadow_is_kept_until_its_network_leaves(state: StateDirectory, tmp_path: Path) -> None:
+    save(state, networks.mlp().network, "m")
+    state.save_shadow("m", Shadow(device="CPU", percent=7))
+    state.save_network(asked("m"), "", alone=True)  # another network in its place
+    assert StateDirectory(tmp_path, Limits()).shadows() == {"m": Shadow(device="CPU", percent=7)}
+    state.save_shadow("m", NO_SHADOW)
+    assert state.shadows() == {"m": NO_SHADOW}
+    state.forget_network("m", ["1"])
+    assert state.shadows() == {"m": NO_SHADOW}
+    state.forget_network("m")
+    assert state.shadows() == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"version": 3}',
+        '{"version": "3", "percent": "5"}',
+        '{"version": "3", "percent": 101}',
+        '{"device": 7}',
+        '{"other": 1}',
+    ],
+)
+def test_a_shadow_that_cannot_be_read_is_left_out(
+    state: StateDirectory, tmp_path: Path, text: str
+) -> None:
+    state.save_shadow("m", Shadow("3"))
+    (file,) = tmp_path.rglob("shadows/m.json")
+    file.write_text(text)
+    state.save_shadow("n", Shadow("4"))
+    assert state.shadows() == {"n": Shadow("4")}
 
 
 def test_a_tenant_s_network_is_apart_from_others_of_the_same_name(

@@ -41,6 +41,7 @@ from headrace.runtime.loading.executor import LoadExecutor, pass_on, together
 from headrace.runtime.loading.memory_budget import MemoryBudget, WeightSize
 from headrace.runtime.loading.memory_room import MemoryRoom
 from headrace.runtime.loading.registry import NetworkRegistry
+from headrace.runtime.loading.shadows import Shadow
 from headrace.runtime.loading.store import NetworkStore
 from headrace.runtime.loading.warm_up import run_warm_up
 from headrace.runtime.metrics.counters import Counters
@@ -297,6 +298,16 @@ class NetworkLife:
             self._networks.share(name, shares or default, ahead=not shares)
             if self._store is not None:
                 self._store.save_shares(name, shares)
+
+    def save_shadow(self, name: str, shadow: Callable[[str], Shadow]) -> None:
+        """Saves the shadow of a network that is there.
+
+        Args:
+            shadow: says what it is now.
+        """
+        with self._changing:
+            if self._store is not None and self._networks.has(name):
+                self._store.save_shadow(name, shadow(name))
 
     def stop(self) -> None:
         """Cancels loads, then closes every network once its requests have ended. The store keeps

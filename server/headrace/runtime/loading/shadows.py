@@ -221,13 +221,17 @@ class Shadows:
         self._running: dict[str, _Requests] = {}
         self._series: dict[str, SeriesTable] = {}
 
-    def set(self, name: str, shadow: Shadow) -> Future[NetworkEntry] | None:
+    def set(
+        self, name: str, shadow: Shadow, failed: Callable[[], object] = lambda: None
+    ) -> Future[NetworkEntry] | None:
         """Gives a network a shadow in the place of the one that it has. The network need not be
-        there yet. A restart does not keep the shadow.
+        there yet.
 
         Args:
             name: the network's full name.
             shadow: as `check_shadow` returns it.
+            failed: called after the shadow has ended because its load has failed. Any thread may
+                call it, also an event loop's.
 
         Returns:
             The load on the shadow's device, if one has begun.
@@ -252,10 +256,10 @@ class Shadows:
         try:
             load = requests.begin()
         except HeadraceError:
-            self.set(name, NO_SHADOW)
+            self._end(requests)
             raise
         if load is not None:
-            load.add_done_callback(partial(self._begun, requests))
+            load.add_done_callback(partial(self._begun, requests, failed))
         return load
 
     def get(self, name: str) -> Shadow:
@@ -285,13 +289,22 @@ class Shadows:
             each.stop()
         self.thread.stop()
 
-    def _begun(self, requests: _Requests, load: Future[NetworkEntry]) -> None:
+    def _begun(
+        self, requests: _Requests, failed: Callable[[], object], load: Future[NetworkEntry]
+    ) -> None:
         """Ends a shadow whose network could not be loaded on its device."""
-        if load.cancelled() or load.exception() is not None:
-            with self._lock:
-                is_current = self._running.get(requests.name) is requests
-            if is_current:
-                self.set(requests.name, NO_SHADOW)
+        if (load.cancelled() or load.exception() is not None) and self._end(requests):
+            failed()
+
+    def _end(self, requests: _Requests) -> bool:
+        """Ends a shadow. Returns False if another one has taken its place."""
+        with self._lock:
+            if self._running.get(requests.name) is not requests:
+                return False
+            del self._running[requests.name]
+            self.networks.shadow(requests.name, None)
+        requests.end()
+        return True
 
 
 class _Requests:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from headrace.runtime.loading.shadows import Shadow
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
 
@@ -31,12 +32,15 @@ class NetworkStore(Protocol):
         replaces all networks that are saved under the name. Quick."""
 
     def forget_network(self, name: str, versions: Collection[str] | None = None) -> None:
-        """Removes versions of a network. None removes all versions and their shares of the
-        requests."""
+        """Removes versions of a network. None removes all versions, their shares of the
+        requests and the shadow."""
 
     def save_shares(self, name: str, shares: Mapping[str, int]) -> None:
         """Saves how a network's versions share its requests, in per cent. Empty if no shares are
         set."""
+
+    def save_shadow(self, name: str, shadow: Shadow) -> None:
+        """Saves the shadow that a client gave a network, also that it is to have none."""
 
     def save_changes(self, name: str, version: str, changes: Mapping[str, str]) -> None:
         """Saves the keys of a loaded network that a client has changed."""

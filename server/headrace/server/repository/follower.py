@@ -25,6 +25,7 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.loading.entry import FIRST_VERSION
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
+from headrace.runtime.loading.shadows import Shadow
 from headrace.runtime.pipelines.description import DEVICE as PIPELINE
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.logs import log_internal_error
@@ -79,9 +80,11 @@ class Follower:
         self.lock = threading.RLock()
         self.statuses: dict[str, RepositoryStatus] = {}
 
-    def start(self, shares: Mapping[str, Mapping[str, int]]) -> list[Future[NetworkEntry]]:
+    def start(
+        self, shares: Mapping[str, Mapping[str, int]], shadows: Mapping[str, Shadow]
+    ) -> list[Future[NetworkEntry]]:
         """Loads all networks of the repository, without waiting for their files to come to rest.
-        `shares` has the shares of versions that clients set, by network.
+        `shares` and `shadows` have what clients set, by network.
 
         Raises:
             OSError: the repository cannot be read.
@@ -90,9 +93,8 @@ class Follower:
         begun = []
         for name, folder in now.items():
             with self.lock:
-                self.statuses.setdefault(name, RepositoryStatus()).shares = dict(
-                    shares.get(name, {})
-                )
+                status = self.statuses.setdefault(name, RepositoryStatus())
+                status.shares, status.shadow = dict(shares.get(name, {})), shadows.get(name)
                 begun += self._follow(name, folder, at_rest=True)
         return begun
 

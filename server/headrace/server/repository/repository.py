@@ -60,9 +60,11 @@ class Repository:
         self._changed = changed
         self._own = Follower(core, files, changed)
 
-    def start(self, shares: Mapping[str, Mapping[str, int]]) -> list[Future[NetworkEntry]]:
+    def start(
+        self, shares: Mapping[str, Mapping[str, int]], shadows: Mapping[str, Shadow]
+    ) -> list[Future[NetworkEntry]]:
         """Does the same as `Follower.start`."""
-        return self._own.start(shares)
+        return self._own.start(shares, shadows)
 
     def retry(self) -> list[Future[NetworkEntry]]:
         """Does the same as `Follower.retry`."""

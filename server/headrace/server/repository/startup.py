@@ -19,6 +19,7 @@ from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, NotLoaded
 from headrace.runtime.loading.entry import NetworkState, Residence, owner_of
 from headrace.runtime.loading.registry import NetworkEntry
+from headrace.runtime.loading.shadows import Shadow
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.description import DEVICE
 from headrace.runtime.system.atomic_file import read_file
@@ -26,6 +27,7 @@ from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.logs import log_internal_error
 from headrace.server.reconcile import (
     NOTHING,
+    GiveShadow,
     LoadVersion,
     ShareRequests,
     Want,
@@ -92,13 +94,15 @@ class Startup:
     def _begin_all(self) -> list[Future[NetworkEntry]]:
         begun: list[Future[NetworkEntry]] = []
         shares: dict[str, dict[str, int]] = {}
+        shadows: dict[str, Shadow] = {}
         if self._state is not None:
             self._set_up(self._state)
-            shares = self._state.shares()
+            shares, shadows = self._state.shares(), self._state.shadows()
             for name in self._loadable(self._state.networks()):
-                begun += self._load_kept(self._state, name, shares.pop(name, {}))
+                own = shares.pop(name, {}), shadows.pop(name, None)
+                begun += self._load_kept(self._state, name, *own)
         with usable("model_repository"):
-            begun += self._repository.start(shares)
+            begun += self._repository.start(shares, shadows)
         return begun
 
     def _ready(self) -> int:
@@ -160,17 +164,20 @@ class Startup:
                 self._core.add_extension(DeviceName.parse(device), functions)
 
     def _load_kept(
-        self, state: StateDirectory, name: str, shares: Mapping[str, int]
+        self, state: StateDirectory, name: str, shares: Mapping[str, int], shadow: Shadow | None
     ) -> list[Future[NetworkEntry]]:
         begun: list[Future[NetworkEntry]] = []
         kept = {version: WantedVersion(version) for version in state.versions(name)}
         owner = object() if len(kept) > 1 else None
-        for step in steps(NOTHING, Want(kept, shares)):
+        for step in steps(NOTHING, Want(kept, shares, shadow)):
             match step:
                 case LoadVersion(version):
                     begun += self._load_version(state, name, version, owner)
                 case ShareRequests():
                     self._core.networks.share(name, shares, ahead=True)
+                case GiveShadow(wanted):
+                    with _logged(f"giving {name} its shadow"):
+                        self._core.shadows.set(name, wanted)
         for load in begun:
             load.add_done_callback(partial(self._ended, name))
         return begun

@@ -31,6 +31,7 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
+from headrace.runtime.loading.shadows import Shadow
 from headrace.runtime.metrics import families
 from headrace.runtime.network.memory import use
 from headrace.runtime.network.network import Network
@@ -69,6 +70,8 @@ class Store:
         self.networks.pop(name, None)
 
     def save_shares(self, name: str, shares: Mapping[str, int]) -> None: ...
+
+    def save_shadow(self, name: str, shadow: Shadow) -> None: ...
 
     def save_changes(self, name: str, version: str, changes: Mapping[str, str]) -> None: ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -47,12 +48,16 @@ ALL = 100
 
 
 class Hooked(HookPlugin):
-    """Answers when `opened` is set. Loads nothing while `refuses` is True."""
+    """Answers when `opened` is set. Loads nothing while `refuses` is True or somebody holds
+    `compiling`."""
 
     opened = threading.Event()
+    compiling = threading.Lock()
     refuses = False
 
     def _compile(self, *arguments: Any) -> Copies:
+        with self.compiling:
+            pass
         if self.refuses:
             raise FailedPrecondition("it is full")
         made = super()._compile(*arguments)
@@ -257,6 +262,56 @@ def test_a_device_that_cannot_load_the_network_gets_no_requests(
     with pytest.raises(NotFound):
         served.shadow(device="NONE")
     assert served.core.shadows.get("m") == NO_SHADOW
+
+
+class Kept:
+    """A store that keeps shadows, and nothing else."""
+
+    shared = False
+
+    def __init__(self) -> None:
+        self.shadows: list[Shadow] = []
+
+    def save_shadow(self, _: str, shadow: Shadow) -> None:
+        self.shadows.append(shadow)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: nullcontext("")
+
+
+def test_a_restart_keeps_no_shadow_whose_load_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, wanted = Kept(), Shadow(device="HOOK", percent=ALL)
+    served = Served(store=store)
+    try:
+        served.load("1")
+        served.shadow(device="HOOK")
+        assert store.shadows[-1] == wanted
+        served.shadow(percent=0)
+        assert store.shadows[-1] == NO_SHADOW
+        monkeypatch.setattr(Hooked, "refuses", True)
+        with pytest.raises(FailedPrecondition, match="it is full"):
+            served.shadow(device="HOOK")
+        eventually(lambda: store.shadows[-1] == NO_SHADOW, "the shadow was to be forgotten")
+    finally:
+        served.core.stop()
+
+
+def test_a_stop_while_a_shadow_is_being_loaded_keeps_it_for_the_next_start() -> None:
+    store = Kept()
+    served = Served(store=store)
+    try:
+        served.load("1")
+        with Hooked.compiling:
+            load = served.core.set_shadow("m", Shadow(device="HOOK"))
+            assert load is not None
+            served.core.shadows.stop()
+            served.core.cancel_load(load)
+        assert load.exception(PATIENCE_SECONDS) is not None
+    finally:
+        served.core.stop()
+    assert store.shadows == [Shadow(device="HOOK")]
 
 
 def test_a_network_on_a_shadows_device_counts_as_one_of_its_owners() -> None:

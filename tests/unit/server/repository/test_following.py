@@ -57,7 +57,7 @@ class World:
         self, folder: Path, max_networks: int = 50, budget: MemoryBudget = NO_BUDGET
     ) -> None:
         self.root = folder / "repository"
-        self.root.mkdir()
+        self.root.mkdir(exist_ok=True)
         self.state = StateDirectory(folder / "state", Limits())
         source = PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin))
         self.core = Core(
@@ -85,7 +85,7 @@ class World:
             path.write_text(text)
 
     def start(self) -> None:
-        self.repository.start(self.state.shares())
+        self.repository.start(self.state.shares(), self.state.shadows())
         self.settle()
 
     def look(self, times: int = 1) -> None:
@@ -509,6 +509,26 @@ def test_the_description_gives_a_network_its_shadow_and_a_client_another_one(
     world.describe("m", "version_policy = 'all'")
     world.look(2)
     assert shadow("m") == NO_SHADOW
+
+
+def test_a_clients_shadow_outlives_a_restart_also_one_that_it_has_ended(
+    world: World, tmp_path: Path
+) -> None:
+    toml = "version_policy = 'all'\n[shadow]\nversion = 1"
+    for name in ("m", "n"):
+        for version in ("1", "2"):
+            world.put(name, version, toml=toml)
+    world.start()
+    world.repository.set_shadow("m", Shadow("2", percent=7))
+    world.repository.set_shadow("n", Shadow(percent=0))
+    world.core.stop()
+    assert world.state.shadows() == {"m": Shadow("2", percent=7), "n": NO_SHADOW}
+    again = World(tmp_path)
+    again.start()
+    assert [again.core.shadows.get(name) for name in "mn"] == [Shadow("2", percent=7), NO_SHADOW]
+    again.repository.unload("m").result(PATIENCE_SECONDS)
+    assert again.state.shadows() == {"n": NO_SHADOW}
+    again.core.stop()
 
 
 def test_a_description_may_name_a_device_where_the_first_chosen_request_loads_the_network(

@@ -16,6 +16,7 @@ from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.registry import NetworkState
+from headrace.runtime.loading.shadows import NO_SHADOW, Shadow
 from headrace.runtime.pipelines.description import read_pipeline
 from headrace.runtime.pipelines.model import network_of
 from headrace.runtime.transform.options import LoadRequest, Reference
@@ -240,3 +241,14 @@ def test_networks_of_tenants_rest_where_all_clients_would_see_them(
     assert sorted(names) == (["m", "m@token:a"] if private else ["m"])
     assert ("1 networks of tenants are not loaded" in caplog.text) is not private
     assert state.networks() == ["m", "m@token:a"]
+
+
+def test_a_kept_network_has_the_shadow_that_a_client_gave_it(
+    core: Core, state: StateDirectory, health: HealthReporter
+) -> None:
+    keep(state, "kept", "other")
+    state.save_shadow("kept", Shadow("3", percent=7))
+    state.save_shadow("gone", Shadow("3"))
+    start(core, state, health)
+    found = [core.shadows.get(name) for name in ("kept", "other", "gone")]
+    assert found == [Shadow("3", percent=7), NO_SHADOW, NO_SHADOW]
