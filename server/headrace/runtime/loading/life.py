@@ -276,6 +276,8 @@ class NetworkLife:
                 return entry not in leaving and not cold
 
             closed = self._retire(name, remains)
+            if not self._networks.has(name):
+                self._counters.forget_cold(name)
         for load in loading:
             load.token.cancel(error)
         return closed

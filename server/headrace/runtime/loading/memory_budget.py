@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headrace.runtime.errors import ResourceExhausted
-from headrace.runtime.loading.entry import NetworkKey, plain_name
+from headrace.runtime.loading.entry import NetworkKey, owner_of, plain_name
 
 SHARED: Final = ""
 """Stands for all devices together."""
@@ -159,13 +159,13 @@ def _no_room(name: str, device: str, need: int, most: int, stay: list[Holder]) -
     )
     if need > most:
         return ResourceExhausted(f"{text}; give --memory-budget more")
+    owners = "", owner_of(name)  # nobody hears of another tenant's networks
     stay = sorted((each for each in stay if each.stays), key=lambda each: -each.later)
-    held = [
-        f"{plain_name(each.key.name)!r} {_shown(each.later)} ({each.stays})"
-        for each in stay[:_TOLD]
-    ]
-    more = f", and {len(stay) - _TOLD} more" if len(stay) > _TOLD else ""
-    error = ResourceExhausted(f"{text}, of which stay {', '.join(held)}{more}; try again later")
+    told = [each for each in stay if owner_of(each.key.name) in owners][:_TOLD]
+    held = [f"{plain_name(each.key.name)!r} {_shown(each.later)} ({each.stays})" for each in told]
+    if left := [each.later for each in stay if each not in told]:
+        held.append(f"{_shown(sum(left))} of {len(left)} more")
+    error = ResourceExhausted(f"{text}, of which stay {', '.join(held)}; try again later")
     error.retry_delay_seconds = 1.0
     return error
 

@@ -199,6 +199,11 @@ class Counters:
         with self._lock:
             self._cold[network] += 1
 
+    def forget_cold(self, network: str) -> None:
+        """Removes the series of `count_cold` of a network that is gone."""
+        with self._lock:
+            self._cold.pop(network, None)
+
     def observe_stages(self, seconds: Mapping[str, float]) -> None:
         """Counts what each stage of a load took."""
         for name, took in seconds.items():

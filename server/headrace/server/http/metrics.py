@@ -6,7 +6,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib import metadata
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Final
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -72,7 +72,7 @@ class HeadraceCollector(Collector):
         device_states: whether each device is up, by its name in the other metrics. Devices that
             failed to start are included.
         networks: says which networks the caller of the scrape sees, and under which names.
-        others: further series, from any thread.
+        others: further series, from any thread. Networks in them have their full names.
     """
 
     def __init__(
@@ -99,7 +99,8 @@ class HeadraceCollector(Collector):
 
     def _series(self) -> Iterator[SeriesSnapshot]:
         networks = self._networks
-        for series in self._counters.snapshot():
+        counted = (each() for each in (self._counters.snapshot, *self._others))
+        for series in chain.from_iterable(counted):
             if series.family.labels[:1] != ("network",):
                 yield series
             elif networks.sees(series.labels[0]):
@@ -116,8 +117,6 @@ class HeadraceCollector(Collector):
                 yield SeriesSnapshot(NETWORK_MEMORY_BYTES, of, entry.memory_bytes)
         for name, up in self._device_states().items():
             yield SeriesSnapshot(DEVICE_UP, (name,), float(up))
-        for other in self._others:
-            yield from other()
         versions = metadata.version("headrace"), platform.python_version()
         yield SeriesSnapshot(BUILD_INFO, versions, 1.0)
 

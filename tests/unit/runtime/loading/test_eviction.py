@@ -29,6 +29,7 @@ from headrace.runtime.execution.job import Job, Sequence
 from headrace.runtime.loading.cold_loads import ColdNetwork, LoadWaiter
 from headrace.runtime.loading.entry import USUAL, NetworkEntry, NetworkState, Residence
 from headrace.runtime.loading.memory_budget import MemoryBudget, WeightSize
+from headrace.runtime.metrics.families import COLD_REQUESTS
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.model import network_of
 from headrace.runtime.transform.options import LoadRequest
@@ -131,6 +132,18 @@ def states(core: Core) -> dict[str, NetworkState]:
 def use(core: Core, name: str) -> None:
     """As a request does."""
     core.networks.release(core.networks.acquire(name), object())
+
+
+def test_the_count_of_cold_requests_goes_with_the_network(core: Core) -> None:
+    def counted() -> dict[tuple[str, ...], object]:
+        found = core.counters.snapshot()
+        return {each.labels: each.value for each in found if each.family is COLD_REQUESTS}
+
+    know(core, "a", "b")
+    assert loaded(core, "a") is None
+    assert counted() == {("a",): 1}
+    core.unload_network("a").result(PATIENCE_SECONDS)
+    assert counted() == {}
 
 
 def test_a_known_network_is_not_read_before_it_is_asked_for(core: Core, plugin: HookPlugin) -> None:

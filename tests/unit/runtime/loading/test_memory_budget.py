@@ -83,6 +83,20 @@ def test_a_network_that_must_stay_is_named_with_its_size_and_the_reason() -> Non
     assert caught.value.retry_delay_seconds == 1.0
 
 
+def test_a_tenant_hears_of_its_own_and_shared_networks_that_stay_alone() -> None:
+    pinned = {"stays": "it is pinned"}
+    there = [holder("shared", 20, **pinned), holder("own@b", 20, **pinned)]
+    there += [holder("secret@a", 10, **pinned), holder("secrets@a", 30, **pinned)]
+    size = LoadSize(50 * MIB, 20 * MIB)
+    for name, others in (("new@b", "40 MiB of 2 more"), ("new", "60 MiB of 3 more")):
+        with pytest.raises(ResourceExhausted) as caught:
+            make_room(name, size, CPU, BUDGET, there)
+        assert "'shared' 20 MiB (it is pinned)" in caught.value.message
+        assert ("'own' 20 MiB" in caught.value.message) == ("@" in name)
+        assert others in caught.value.message
+        assert "secret" not in caught.value.message
+
+
 def test_what_never_fits_asks_for_a_larger_budget() -> None:
     with pytest.raises(ResourceExhausted, match="give --memory-budget more") as caught:
         leaving(300, 120)

@@ -20,8 +20,9 @@ from headrace.runtime.metrics import families
 from headrace.runtime.metrics.cache_counters import CacheCounters
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.families import FAMILIES
-from headrace.runtime.metrics.series import NOTES, Family
-from headrace.server.access.networks import Networks
+from headrace.runtime.metrics.series import NOTES, Family, SeriesSnapshot
+from headrace.server.access.identity import CALLER, Identity, Role
+from headrace.server.access.networks import Networks, PrivateNetworks
 from headrace.server.http.metrics import PREFIX, make_registry, memory_series, metrics_table
 
 SHARED = Networks(NetworkRegistry(1))
@@ -165,6 +166,22 @@ def test_a_network_that_failed_to_load_shows_so_until_it_serves() -> None:
     assert sample(registry, "network_up", network="broken", version="2") == 1
     networks.retire("broken", lambda _: None)
     assert sample(registry, "network_up", network="broken", version="2") is None
+
+
+def test_a_tenant_sees_the_series_of_its_own_networks_alone_wherever_they_come_from() -> None:
+    def others() -> tuple[SeriesSnapshot, ...]:
+        names = "secret@token:a", "own@token:b"
+        return tuple(SeriesSnapshot(families.SHADOW_REQUESTS, (name, "equal"), 2) for name in names)
+
+    tenants = PrivateNetworks(NetworkRegistry(1), ())
+    registry = make_registry(Counters(), dict, tenants, others)
+    before = CALLER.set(Identity("token:b", frozenset({Role.READ, Role.INFER})))
+    try:
+        text = generate_latest(registry).decode()
+    finally:
+        CALLER.reset(before)
+    assert 'shadow_requests_total{network="own",outcome="equal"} 2.0' in text
+    assert "secret" not in text
 
 
 def test_memory_is_shown_with_its_limit() -> None:
