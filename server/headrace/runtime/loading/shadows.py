@@ -11,6 +11,7 @@ import itertools
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -50,6 +51,7 @@ from headrace.runtime.network.comparison import difference
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.values import Value
 from headrace.runtime.pipelines.description import DEVICE as PIPELINE
+from headrace.runtime.sequences.memory import may_take
 from headrace.runtime.transform.options import LoadRequest
 
 _log = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ PERCENT: Final = 5
 
 _MOST_WAITING: Final = 16
 _MOST_BYTES: Final = 1 << 26
+_SAMPLE_BYTES: Final = 1 << 16  # the least that a sample counts for
 _MOST_PARTS: Final = 4096
 _QUIET_SECONDS: Final = 0.02
 _PAUSES: Final = 400
@@ -193,6 +196,34 @@ class _Sample:
     bytes: int
 
 
+class _SampleMemory:
+    """Counts the bytes of all samples that wait. Thread-safe; `_lock` guards the numbers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free = _MOST_BYTES
+        self._of: Counter[str] = Counter()
+
+    def takes(self, size: int, whose: str) -> bool:
+        """Takes bytes, if there are so many and an eighth stays for others.
+
+        Args:
+            whose: the tenant whose network it is, or a network that all share.
+        """
+        with self._lock:
+            mine, free = self._of[whose] + size, self._free - size
+            fits = free >= 0 and may_take(mine, free)
+            if fits:
+                self._of[whose], self._free = mine, free
+        return fits
+
+    def give_back(self, size: int, whose: str) -> None:
+        with self._lock:
+            self._of[whose] -= size
+            self._free += size
+            self._of += Counter()  # drops who has none
+
+
 class Shadows:
     """The shadows of a server. Thread-safe: `_lock` guards the tables. The registry's lock is taken
     under it.
@@ -216,6 +247,7 @@ class Shadows:
         self.unload = unload
         self.counts = counts
         self.spare_time = SpareTime()
+        self.memory = _SampleMemory()
         self.thread = Background("headrace-shadow")
         self._lock = threading.Lock()
         self._running: dict[str, _Requests] = {}
@@ -309,8 +341,8 @@ class Shadows:
 
 class _Requests:
     """The requests that a network gives to its shadow. Thread-safe: `_lock` guards what waits, and
-    no other lock is taken under it. `_source` belongs to the thread of the shadows, once `begin`
-    has returned.
+    only that of `_SampleMemory` is taken under it. `_source` belongs to the thread of the shadows,
+    once `begin` has returned.
 
     Attributes:
         name: the network's full name.
@@ -324,12 +356,12 @@ class _Requests:
         self._series = series
         self._turns = itertools.count()
         self._copy = copy_name(name)
+        self._whose = owner_of(name) or name
         self._owner = object()  # of the copy
         self._source: NetworkEntry | None = None
         self._load: Future[NetworkEntry] | None = None
         self._lock = threading.Lock()
         self._waiting = 0
-        self._bytes = 0
         self._ended = threading.Event()
         self._token = CancelToken()
         self._told: set[str] = set()
@@ -358,16 +390,15 @@ class _Requests:
         if job.outcome is not Outcome.COMPLETED:
             return
         inputs, outputs = dict(job.inputs), dict(job.outputs)
-        size = sum(map(_bytes_held, (*inputs.values(), *outputs.values())))
+        size = _SAMPLE_BYTES + sum(map(_bytes_held, (*inputs.values(), *outputs.values())))
         sample = _Sample(entry, inputs, job.output_names, outputs, precision, job.owner, size)
         job.follow(lambda _: self._keep(sample))  # after the caller's reply
 
     def _keep(self, sample: _Sample) -> None:
         with self._lock:
-            fits = self._waiting < _MOST_WAITING and self._bytes + sample.bytes <= _MOST_BYTES
-            if fits:
-                self._waiting += 1
-                self._bytes += sample.bytes
+            fits = self._waiting < _MOST_WAITING
+            fits = fits and self._all.memory.takes(sample.bytes, self._whose)
+            self._waiting += fits
         if fits:
             self._all.thread.start(self, partial(self._take, sample))
         else:
@@ -384,7 +415,7 @@ class _Requests:
         finally:
             with self._lock:
                 self._waiting -= 1
-                self._bytes -= sample.bytes
+            self._all.memory.give_back(sample.bytes, self._whose)
 
     def _waits_for_spare_time(self) -> bool:
         """Returns False if the shadow has ended meanwhile."""

@@ -84,9 +84,8 @@ def test_a_network_that_must_stay_is_named_with_its_size_and_the_reason() -> Non
 
 
 def test_a_tenant_hears_of_its_own_and_shared_networks_that_stay_alone() -> None:
-    pinned = {"stays": "it is pinned"}
-    there = [holder("shared", 20, **pinned), holder("own@b", 20, **pinned)]
-    there += [holder("secret@a", 10, **pinned), holder("secrets@a", 30, **pinned)]
+    sizes = {"shared": 20, "own@b": 20, "secret@a": 10, "secrets@a": 30}
+    there = [holder(name, size, stays="it is pinned") for name, size in sizes.items()]
     size = LoadSize(50 * MIB, 20 * MIB)
     for name, others in (("new@b", "40 MiB of 2 more"), ("new", "60 MiB of 3 more")):
         with pytest.raises(ResourceExhausted) as caught:

@@ -27,6 +27,7 @@ from headrace.runtime.errors import (
     ResourceExhausted,
 )
 from headrace.runtime.execution.job import Job
+from headrace.runtime.loading import shadows
 from headrace.runtime.loading.registry import NetworkEntry
 from headrace.runtime.loading.shadows import NO_SHADOW, Shadow, SpareTime
 from headrace.runtime.loading.table import OwnerLimits
@@ -119,13 +120,13 @@ class Served:
             assert ended.wait(PATIENCE_SECONDS)
             assert job.error is None
 
-    def counts(self) -> Mapping[tuple[str, ...], float]:
-        return numbers(self.core.shadows.snapshot(), SHADOW_REQUESTS, "m")
+    def counts(self, of: str = "m") -> Mapping[tuple[str, ...], float]:
+        return numbers(self.core.shadows.snapshot(), SHADOW_REQUESTS, of)
 
-    def become(self, **counts: int) -> None:
+    def become(self, of: str = "m", **counts: int) -> None:
         """Waits until the shadow's requests have these outcomes, and no others."""
         wanted = {(outcome,): count for outcome, count in counts.items()}
-        eventually(lambda: self.counts() == wanted, f"they were to be {counts}")
+        eventually(lambda: self.counts(of) == wanted, f"they were to be {counts}")
 
     def loaded(self) -> dict[str, str]:
         return {entry.key.name: entry.device for entry in self.core.networks.entries()}
@@ -202,6 +203,34 @@ def test_callers_do_not_wait_for_a_shadow_and_what_does_not_fit_is_dropped(
     served.shadow("2")
     served.infer(20)  # which all have their answers
     served.become(dropped=4)
+
+
+def test_what_waits_is_bounded_for_all_networks_together_and_shared_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shadows, "_RUN_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(shadows, "_MOST_BYTES", 17 * shadows._SAMPLE_BYTES - 1)  # room for 16
+    made = Served()
+    try:
+        Hooked.opened.clear()
+        for name in ("m@a", "n@a", "n@b"):
+            made.load("1", name=name)
+            made.load("2", name=name, device="HOOK")
+            made.core.set_shadow(name, Shadow("2", percent=ALL))
+        made.infer(8, "m@a")
+        made.infer(8, "n@a")  # an eighth stays for others
+        made.become("n@a", dropped=2)
+        made.infer(3, "n@b")
+        made.become("n@b", dropped=1)
+        Hooked.opened.set()
+        made.become("m@a", differs=8)
+        made.become("n@a", dropped=2, differs=6)
+        made.become("n@b", dropped=1, differs=2)
+        made.infer(1, "n@a")
+        made.become("n@a", dropped=2, differs=7)
+    finally:
+        Hooked.opened.set()
+        made.core.stop()
 
 
 def test_a_network_on_another_device_is_loaded_there_until_the_shadow_ends(
