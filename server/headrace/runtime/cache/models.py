@@ -13,19 +13,24 @@ import hashlib
 import importlib.metadata
 import json
 import logging
-from collections.abc import Callable
+import os
+import weakref
+from collections.abc import Mapping
 from functools import cache
+from io import BufferedReader
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.cache.entry import CacheKey, EntryRefused
+from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.intake.external import SPOOLED_BYTES
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.intake.read import read_file
+from headrace.runtime.intake.read import open_file
 from headrace.runtime.network.facts import facts_from_json, facts_to_json
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.buffers import Buffer
+from headrace.runtime.system.file_identity import FileIdentity
 from headrace.runtime.system.mapped_files import MappedFiles
 
 _log = logging.getLogger(__name__)
@@ -34,6 +39,7 @@ _FOLDER: Final = "models"
 _READERS: Final = ("headrace", "onnx", "onnx-ir")
 _MOST_BYTES: Final = 2**20
 """What is known of a model does not take more. Some say very much of themselves."""
+_MOST_SEEN: Final = 4096
 _FACTS: Final = (
     "defaults",
     "digest",
@@ -50,7 +56,10 @@ _FACTS: Final = (
 
 
 class KnownModels:
-    """Reads models. Thread-safe.
+    """Reads models. Thread-safe without a lock: single operations on `_seen` are atomic.
+
+    A file whose bytes were read before is not read again while it is the same file. It stays open
+    for a network that was not read, so that another file may take its place.
 
     Args:
         cache: the server's cache; None if it has none. Then each model is read at once.
@@ -59,40 +68,73 @@ class KnownModels:
     def __init__(self, cache: NetworkCache | None, limits: Limits) -> None:
         self._cache = cache
         self._limits = limits
+        self._seen: dict[FileIdentity, str] = {}  # digests of files' bytes
 
     def from_bytes(self, data: Buffer) -> Network:
         """As `Network.from_bytes`. The model is read later, if it is known."""
         limits = self._limits
-        return self._known(data, lambda: Network.from_bytes(data, limits, spooled=True))
+
+        def read() -> Network:
+            return Network.from_bytes(data, limits, spooled=True)
+
+        if self._cache is None:
+            return read()
+        digest = _digest(data)
+        facts = self._facts(digest)
+        return self._spooled(data, facts) if facts is not None else self._noted(digest, read())
 
     def from_file(self, path: Path, folder: Path, *, spooled: bool, root: Path | None) -> Network:
         """As `Network.from_file`. The model is read later, if it is known and stays loaded."""
-        data = read_file(path, folder, self._limits, root)
-
-        def read() -> Network:
-            return Network.from_data(data, path, folder, self._limits, spooled=spooled)
-
-        return self._known(data, read) if spooled else read()
+        limits = self._limits
+        with open_file(path, folder, limits, root) as file:
+            known = self._of_file(file) if spooled else None
+            if known is not None:
+                return known
+            identity, data = FileIdentity.of(file.fileno()), file.read()
+        network = Network.from_data(data, path, folder, limits, spooled=spooled)
+        if not spooled or self._cache is None:
+            return network
+        digest = _digest(data)
+        self._saw(identity, digest)
+        return self._noted(digest, network)
 
     # -- inside --
 
-    def _known(self, data: Buffer, read: Callable[[], Network]) -> Network:
+    def _of_file(self, file: BufferedReader) -> Network | None:
+        """The network of a file, which is read later; None if it is not known."""
         if self._cache is None:
-            return read()
-        key = self._key(data)
+            return None
+        identity = FileIdentity.of(file.fileno())
+        digest = self._seen.get(identity)
+        if digest is None:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+            self._saw(identity, digest)
+        facts = self._facts(digest)
+        if facts is None:
+            return None
+        kept = _KeptFile(file, digest)
+        return Network.unread(
+            lambda: Network.from_bytes(kept.read(), self._limits, spooled=True), facts
+        )
+
+    def _saw(self, identity: FileIdentity, digest: str) -> None:
+        if identity.is_settled:
+            if len(self._seen) >= _MOST_SEEN:
+                self._seen.clear()
+            self._seen[identity] = digest
+
+    def _facts(self, digest: str) -> Mapping[str, Any] | None:
+        """What is known of a model; None if nothing is."""
+        assert self._cache is not None
         try:
-            found = self._cache.read(_FOLDER, key)
-            if found is not None:
-                return self._unread(data, found)
+            found = self._cache.read(_FOLDER, self._key(digest))
+            return None if found is None else facts_from_json(json.loads(found), _FACTS)
         except (EntryRefused, KeyError, TypeError, ValueError) as error:
             _log.warning("what is known of a model is not used: %s", error)
-        network = read()
-        if network.is_self_contained:
-            self._note(key, network)
-        return network
+            return None
 
-    def _unread(self, data: Buffer, found: bytes) -> Network:
-        facts = facts_from_json(json.loads(found), _FACTS)
+    def _spooled(self, data: Buffer, facts: Mapping[str, Any]) -> Network:
         files, kept = MappedFiles(), memoryview(data)
         if len(kept) >= SPOOLED_BYTES:
             (kept,) = files.spool([kept])
@@ -102,23 +144,58 @@ class KnownModels:
 
         return Network.unread(read, facts, files)
 
-    def _note(self, key: CacheKey, network: Network) -> None:
+    def _noted(self, digest: str, network: Network) -> Network:
+        """Notes what is known of a network now. Returns the network."""
         assert self._cache is not None
+        if not network.is_self_contained:
+            return network
         text = json.dumps(facts_to_json(network, _FACTS), separators=(",", ":")).encode()
-        if len(text) > _MOST_BYTES:
-            return
-        try:
-            self._cache.write(_FOLDER, key, text)
-        except (OSError, ValueError) as error:
-            _log.warning("what is known of a model is not kept: %s", error)
+        if len(text) <= _MOST_BYTES:
+            try:
+                self._cache.write(_FOLDER, self._key(digest), text)
+            except (OSError, ValueError) as error:
+                _log.warning("what is known of a model is not kept: %s", error)
+        return network
 
-    def _key(self, data: Buffer) -> CacheKey:
+    def _key(self, digest: str) -> CacheKey:
         facts = {
-            "model": hashlib.sha256(data).hexdigest(),
+            "model": digest,
             "limits": dataclasses.asdict(self._limits),
             **_readers(),
         }
         return CacheKey(json.dumps(facts, sort_keys=True, separators=(",", ":")))
+
+
+class _KeptFile:
+    """A file that stays open, and so is there under whatever name.
+
+    Args:
+        digest: of its bytes.
+    """
+
+    def __init__(self, file: BufferedReader, digest: str) -> None:
+        self._descriptor = os.dup(file.fileno())
+        self._digest = digest
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def read(self) -> bytes:
+        """
+        Raises:
+            FailedPrecondition: it was written to.
+        """
+        with open(self._descriptor, "rb", closefd=False) as file:
+            file.seek(0)
+            data = file.read()
+        if _digest(data) != self._digest:
+            raise FailedPrecondition(
+                "the model's file was written to since the network was loaded; load it again",
+                field="model",
+            )
+        return data
+
+
+def _digest(data: Buffer) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 @cache

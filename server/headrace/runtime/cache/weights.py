@@ -27,6 +27,7 @@ from typing import IO, Any, Final, NamedTuple, Self
 from headrace.runtime.cache.entry import EntryRefused
 from headrace.runtime.cache.room import WEIGHTS, CacheRoom
 from headrace.runtime.metrics.cache_counters import CacheCounters
+from headrace.runtime.system.file_identity import FileIdentity
 from headrace.runtime.system.scratch import ScratchFolder
 
 _FOLDER: Final = "weights"
@@ -52,21 +53,6 @@ class MappedModel(NamedTuple):
     folder: Path
 
 
-class _Facts(NamedTuple):
-    """What is different if a file is, or was written to."""
-
-    device: int
-    inode: int
-    size: int
-    modified_ns: int
-    changed_ns: int
-
-    @classmethod
-    def of(cls, file: IO[bytes]) -> Self:
-        told = os.fstat(file.fileno())
-        return cls(told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns)
-
-
 class WeightFiles:
     """Thread-safe without a lock: single operations on `_checked` are atomic, and files appear and
     leave whole.
@@ -86,7 +72,7 @@ class WeightFiles:
         self._key = key
         self._max_bytes = max_bytes
         self._room = CacheRoom(root, max_bytes, counters or CacheCounters(max_bytes))
-        self._checked: dict[str, _Facts] = {}
+        self._checked: dict[str, FileIdentity] = {}
 
     @staticmethod
     def derived_key(key: bytes) -> bytes:
@@ -189,7 +175,7 @@ class WeightFiles:
         end = os.fstat(file.fileno()).st_size - _MAC_BYTES
         if end < _TAIL.size:
             raise EntryRefused("it is not a file of weights")
-        if self._checked.get(name) != _Facts.of(file):
+        if self._checked.get(name) != FileIdentity.of(file.fileno()):
             file.seek(end)
             if not hmac.compare_digest(file.read(), self._mac(name, file, end)):
                 raise EntryRefused("it is damaged, or not signed with this server's key")
@@ -212,4 +198,4 @@ class WeightFiles:
         """Notes that the file was checked."""
         if len(self._checked) >= _MOST_CHECKED:
             self._checked.clear()
-        self._checked[name] = _Facts.of(file)
+        self._checked[name] = FileIdentity.of(file.fileno())

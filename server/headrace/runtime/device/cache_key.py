@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import onnx_ir as ir
@@ -62,7 +63,7 @@ def cache_key(
     named = {DEVICE_ID.name: device_id} if device_id else {}
     given = options_to_json(options)
     facts = {
-        "headrace": importlib.metadata.version("headrace"),
+        "headrace": headrace_version(),
         "network": network.digest,
         "options": {"inputs": given["inputs"], "outputs": given["outputs"]},
         "extensions": [_digest(function) for function in functions],
@@ -79,6 +80,13 @@ def cache_key(
     return CacheKey(json.dumps(facts, sort_keys=True, separators=(",", ":")))
 
 
+@cache
+def headrace_version() -> str:
+    """headrace's version. Looking it up takes some milliseconds, as long as small loads."""
+    return importlib.metadata.version("headrace")
+
+
+@cache
 def processor_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """A digest of the processor's instruction sets; empty if the system does not list them.
     Processors with the same name may have different instruction sets, above all under a

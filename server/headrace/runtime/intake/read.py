@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 
 import onnx
@@ -25,7 +27,7 @@ from headrace.runtime.system.graph_memory import watched
 from headrace.runtime.system.load_stages import load_stage
 from headrace.runtime.system.mapped_files import MappedFiles
 
-__all__ = ["Limits", "from_bytes", "from_file", "read_file"]
+__all__ = ["Limits", "from_bytes", "from_file", "open_file", "read_file"]
 
 
 def from_bytes(
@@ -82,8 +84,17 @@ def from_file(
 
 
 def read_file(path: Path, folder: Path, limits: Limits, root: Path | None = None) -> bytes:
-    """The bytes of a model file in `folder`. If it is a link, it may lead to any place in `root`,
-    or without `root` in `folder`.
+    """The bytes of a model file. Raises as `open_file`."""
+    with open_file(path, folder, limits, root) as file:
+        return file.read()
+
+
+@contextmanager
+def open_file(
+    path: Path, folder: Path, limits: Limits, root: Path | None = None
+) -> Iterator[BufferedReader]:
+    """A model file in `folder`. If it is a link, it may lead to any place in `root`, or without
+    `root` in `folder`.
 
     Raises:
         InvalidModel: the file cannot be read, is too large, or is outside `folder`.
@@ -103,7 +114,8 @@ def read_file(path: Path, folder: Path, limits: Limits, root: Path | None = None
                 "external data",
                 field="model",
             )
-        return resolved.read_bytes()
+        with resolved.open("rb") as file:
+            yield file
     except OSError as error:
         # Leave out the error's file name, so that clients do not see the server's folders.
         why = error.strerror or error

@@ -129,12 +129,12 @@ class MemoryRoom:
 
     def give_back(self, entry: NetworkEntry) -> None:
         """Counts a network no more: its memory is free, or it was not loaded."""
-        if entry.key not in self._charges:
+        charge = self._charges.get(entry.key)
+        if charge is None:
             return
-        total = self._measure()
+        total = self._measure() if charge.size is not None else 0
         with self._changed:
-            charge = self._charges.pop(entry.key, None)
-            if charge is None:
+            if self._charges.pop(entry.key, None) is None:
                 return
             if charge.size is None:
                 self._meter.freed(charge.bytes)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 _PROCESSES: Final = Path("/proc")
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def proportional_bytes() -> int:
@@ -17,13 +19,17 @@ def proportional_bytes() -> int:
 
 def family_bytes(processes: Path = _PROCESSES, process: str = "self") -> int:
     """What a process and all that come from it have in memory and the system cannot drop: their
-    proportional set size without pages of files. 0 if the system does not say."""
-    return sum(_held(each, processes) for each in _family(process, processes))
+    anonymous pages. They are counted as they come and go, so that asking takes no longer for a
+    large process, which the proportional set size does. 0 if the system does not say."""
+    return sum(_anonymous(each, processes) for each in _family(process, processes))
 
 
-def _held(process: str, processes: Path) -> int:
-    sizes = _sizes(process, processes)
-    return sizes.get("Pss:", 0) - sizes.get("Pss_File:", 0)
+def _anonymous(process: str, processes: Path) -> int:
+    try:
+        words = (processes / process / "statm").read_text().split()
+    except OSError:  # it has ended
+        return 0
+    return (int(words[1]) - int(words[2])) * _PAGE_BYTES
 
 
 def _sizes(process: str, processes: Path) -> Mapping[str, int]:

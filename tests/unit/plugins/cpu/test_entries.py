@@ -208,13 +208,12 @@ def test_another_processor_or_version_has_its_own(
 ) -> None:
     both(server, graph)
     other = server()
-    if what == "processor":
-        for module in (cache_key, packed):
-            monkeypatch.setattr(module, "processor_features", lambda: "others")
-    elif what == "backend":
+    if what == "backend":
         monkeypatch.setattr(CpuPlugin, "backend_version", "ONNX Runtime 0")
     else:
-        monkeypatch.setattr("importlib.metadata.version", lambda _: "0")
+        name = "processor_features" if what == "processor" else "headrace_version"
+        for module in (cache_key, packed):
+            monkeypatch.setattr(module, name, lambda: "0")
     assert not loaded(other, graph()).loaded_from_cache
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
@@ -11,10 +13,11 @@ import pytest
 
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.cache.models import KnownModels
-from headrace.runtime.errors import InvalidModel
+from headrace.runtime.errors import FailedPrecondition, InvalidModel
 from headrace.runtime.intake import read
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.network.network import Network
+from headrace.runtime.system.file_identity import FileIdentity
 from headrace.testing.case import parse
 
 _TEXT = "m (float[N,512] x) => (float[N,512] y) { [product] y = MatMul(x, w) }"
@@ -71,12 +74,92 @@ def test_a_known_model_tells_the_same_without_being_read(cache: NetworkCache, fi
     assert second.is_read
 
 
-def test_a_known_model_is_what_the_file_held_though_the_file_has_changed(
-    cache: NetworkCache, file: Path
+def test_a_known_model_is_what_the_file_held_though_another_one_is_in_its_place(
+    cache: NetworkCache, file: Path, tmp_path: Path
 ) -> None:
     first, second = network_of(cache, file), network_of(cache, file)
-    file.write_bytes(b"something else, in the same place")
+    (tmp_path / "other").write_bytes(b"something else")
+    (tmp_path / "other").rename(file)
     assert second.to_bytes() == first.to_bytes()
+
+
+def test_a_known_model_whose_file_was_written_to_is_refused(
+    cache: NetworkCache, file: Path
+) -> None:
+    network_of(cache, file)
+    known = network_of(cache, file)
+    file.write_bytes(b"something else, in the same place")
+    with pytest.raises(FailedPrecondition, match="written to since"):
+        known.to_bytes()
+
+
+def test_the_bytes_of_a_known_model_are_kept(cache: NetworkCache, file: Path) -> None:
+    first = network_of(cache, file)
+    known = KnownModels(cache, Limits()).from_bytes(file.read_bytes())
+    assert not known.is_read
+    assert known.to_bytes() == first.to_bytes()
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, *, settled: bool) -> list[FileIdentity]:
+    """The files whose bytes are looked at from now on."""
+    looked: list[FileIdentity] = []
+    digest = hashlib.file_digest
+
+    def noted(file: BinaryIO, name: str) -> object:
+        looked.append(FileIdentity.of(file.fileno()))
+        return digest(file, name)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("hashlib.file_digest", noted)
+    monkeypatch.setattr(FileIdentity, "is_settled", settled)
+    return looked
+
+
+def test_a_known_file_is_looked_at_once(
+    cache: NetworkCache, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, looked = network_of(cache, file), opened(monkeypatch, settled=True)
+    models = KnownModels(cache, Limits())
+    known = [models.from_file(file, file.parent, spooled=True, root=None) for _ in range(3)]
+    assert len(looked) == 1
+    assert {each.to_bytes() for each in known} == {first.to_bytes()}
+
+
+def test_a_file_that_was_just_written_is_looked_at_again(
+    cache: NetworkCache, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network_of(cache, file)
+    looked, models = opened(monkeypatch, settled=False), KnownModels(cache, Limits())
+    for _ in range(3):
+        models.from_file(file, file.parent, spooled=True, root=None)
+    assert len(looked) == 3
+
+
+def test_a_file_in_the_place_of_a_known_one_is_read(
+    cache: NetworkCache, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(monkeypatch, settled=True)
+    models = KnownModels(cache, Limits())
+    models.from_file(file, file.parent, spooled=True, root=None)
+    other = model()
+    other.doc_string = "another one"
+    onnx.save(other, tmp_path / "other")
+    (tmp_path / "other").rename(file)
+    read = models.from_file(file, file.parent, spooled=True, root=None)
+    assert read.is_read
+    assert read.model.doc_string == "another one"
+
+
+def test_a_file_that_stays_open_is_closed_with_its_network(cache: NetworkCache, file: Path) -> None:
+    def is_open() -> bool:
+        held = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
+        return str(file.resolve()) in held
+
+    network_of(cache, file)
+    assert not is_open()
+    known = network_of(cache, file)
+    assert is_open()
+    del known
+    assert not is_open()
 
 
 def test_bytes_and_a_file_are_the_same_model(cache: NetworkCache, file: Path) -> None:

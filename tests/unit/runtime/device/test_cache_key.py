@@ -170,7 +170,7 @@ def test_another_version_of_the_server_has_another_key(
     plugin: ExportingPlugin, network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = key_of(plugin, network)
-    monkeypatch.setattr("importlib.metadata.version", lambda _: "99.0")
+    monkeypatch.setattr("headrace.runtime.device.cache_key.headrace_version", lambda: "99.0")
     assert key_of(plugin, network) != before
 
 
@@ -178,7 +178,7 @@ def test_the_features_of_a_processor_are_known_in_any_order(tmp_path: Path) -> N
     def features(text: str) -> str:
         path = tmp_path / "cpuinfo"
         path.write_text(text)
-        return processor_features(path)
+        return processor_features.__wrapped__(path)
 
     one = features("processor : 0\nflags\t\t: sse2 avx2\n\nprocessor : 1\nflags\t\t: sse2 avx2\n")
     assert one

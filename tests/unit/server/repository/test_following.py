@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -304,11 +304,11 @@ def test_a_file_that_could_not_be_read_is_read_again_though_nothing_changed(
 ) -> None:
     world.put("m", "1")
 
-    def denied(path: Path) -> bytes:
+    def denied(*_: object) -> NoReturn:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", denied)
+        patch.setattr(Path, "open", denied)
         world.start()
         assert "Permission denied" in world.reasons()["1"]
     world.look()

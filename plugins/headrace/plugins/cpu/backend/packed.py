@@ -9,7 +9,6 @@ drops it for what is mapped.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from headrace.plugins.cpu.backend.session import (
 )
 from headrace.runtime.cache.entry import EntryRefused
 from headrace.runtime.cache.weights import WeightFiles
-from headrace.runtime.device.cache_key import processor_features
+from headrace.runtime.device.cache_key import headrace_version, processor_features
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.cancel import CancelToken
 
@@ -65,7 +64,7 @@ def digest_of(source: Source, provider: Provider) -> str:
         text = repr(fact).encode()
         sha.update(len(text).to_bytes(8) + text)
 
-    add(importlib.metadata.version("headrace"))
+    add(headrace_version())
     add(onnxruntime.__version__)
     add(processor_features())
     add((sorted(source.left_out), source.is_safe, source.folded_bytes, provider.keeps_int8))
