@@ -16,6 +16,7 @@ import pytest
 from headrace.runtime.errors import InvalidArgument
 from headrace.server.repository import remote
 from headrace.server.repository.remote import Object, ObjectChanged, RemoteFolder, StoreAway
+from tests.support.ports import held_port
 
 
 class Pages(SimpleHTTPRequestHandler):
@@ -112,9 +113,8 @@ def test_a_web_server_that_refuses_is_told_by_its_status(
     assert "secret" not in str(raised.value)
 
 
-def test_a_web_server_that_does_not_answer_is_away(web: ThreadingHTTPServer) -> None:
-    web.server_close()
-    folder = RemoteFolder(f"http://127.0.0.1:{web.server_port}")
+def test_a_web_server_that_does_not_answer_is_away() -> None:
+    folder = RemoteFolder(f"http://127.0.0.1:{held_port()}")
     with pytest.raises(StoreAway, match="cannot be reached: ") as raised:
         folder.objects()
     assert raised.value.errno == errno.EHOSTUNREACH

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
-from typing import Final
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any, Final
 
 from headrace.http2.limits import ConnectionLimits
 from headrace.runtime.errors import InvalidArgument
@@ -18,6 +21,9 @@ from headrace.server.transport.native.strangers import STRANGER_SECONDS
 from headrace.server.transport.tls import ServerTls
 
 _HANDSHAKE_SECONDS: Final = 10.0
+_TRIES: Final = 16
+"""How many ports of the system's choice are tried: one that is free at the first address may be
+another program's at the next."""
 _LEAST_UNREAD: Final = 128
 _COMING_MESSAGES: Final = 8
 """How many messages of the largest size may be on their way at a time. One connection gets half."""
@@ -57,24 +63,40 @@ class NativeFrontEnd:
         return self._connections.count
 
     def bind(self) -> int:
-        port = self._wanted
+        tries = 1 if self._wanted else _TRIES
         try:
             found = socket.getaddrinfo(
-                self._host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+                self._host, self._wanted, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
-            for family, _, _, _, address in dict.fromkeys(found):
-                both = family == socket.AF_INET6 and self._host in ("::", "[::]")
-                listener = socket.create_server(
-                    (address[0], port), family=family, dualstack_ipv6=both
-                )
-                self._listeners.append(listener)
-                port = listener.getsockname()[1]
+            while not self._listeners:
+                tries -= 1
+                try:
+                    self._listeners = self._bound(dict.fromkeys(found))
+                except OSError as error:
+                    if error.errno != errno.EADDRINUSE or not tries:
+                        raise
         except OSError as error:
             raise InvalidArgument(
                 f"cannot listen on {shown_address(self._host, self._wanted)}: {error.strerror}",
                 field="port",
             ) from error
+        port: int = self._listeners[0].getsockname()[1]
         return port
+
+    def _bound(self, found: Iterable[tuple[Any, ...]]) -> list[socket.socket]:
+        """Listeners at all addresses, on one port."""
+        listeners: list[socket.socket] = []
+        port = self._wanted
+        with ExitStack() as stack:
+            for family, _, _, _, address in found:
+                both = family == socket.AF_INET6 and self._host in ("::", "[::]")
+                listener = socket.create_server(
+                    (address[0], port), family=family, dualstack_ipv6=both
+                )
+                listeners.append(stack.enter_context(listener))
+                port = listener.getsockname()[1]
+            stack.pop_all()
+        return listeners
 
     def listen(self, path: str) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
