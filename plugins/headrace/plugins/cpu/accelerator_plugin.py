@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from headrace.plugins.cpu.claims.apart import refused
 from headrace.plugins.cpu.executable_network import AcceleratorNetwork
 from headrace.plugins.cpu.session_plugin import SessionPlugin
+from headrace.plugins.cpu.support import OnnxRuntimeTrials
 from headrace.runtime.config import hints
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
@@ -19,9 +20,11 @@ from headrace.runtime.transform.query import QueryResult
 
 
 class AcceleratorPlugin(SessionPlugin):
-    """The base class of such devices. Strangers get no operators whose inputs are not checked."""
+    """The base class of such devices. Strangers get no operators whose inputs are not checked. A
+    sub-class sets `_trials_of`: the trials of layers on each device, by its id."""
 
     network_class = AcceleratorNetwork
+    _trials_of: Mapping[str, OnnxRuntimeTrials]
 
     def query_network(
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
@@ -36,6 +39,9 @@ class AcceleratorPlugin(SessionPlugin):
         if kept_out := refused(self._complete(load.network)):
             raise UnsupportedLayers(self.name, kept_out)
         return super().load_network(load)
+
+    def _trials(self, config: Configuration) -> OnnxRuntimeTrials:
+        return self._trials_of[self.device_id(config)]
 
     def _threads(self, config: Configuration, at_once: int) -> int:
         return 1  # for layers on the processor, which compute shapes

@@ -124,9 +124,6 @@ class CudaPlugin(AcceleratorPlugin):
             self._working.add(device_id)
         return super()._support(network, config)
 
-    def _trials(self, config: Configuration) -> OnnxRuntimeTrials:
-        return self._trials_of[self.device_id(config)]
-
     def _at_once(self, config: Configuration) -> int:
         return min(settings.streams(config), self.streams())
 

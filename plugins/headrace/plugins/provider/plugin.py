@@ -116,9 +116,6 @@ class ProviderPlugin(AcceleratorPlugin):
     def _provider(self, config: Configuration) -> Provider:
         return self._used(self.device_id(config))
 
-    def _trials(self, config: Configuration) -> OnnxRuntimeTrials:
-        return self._trials_of[self.device_id(config)]
-
     def _refusals(self, model: ir.Model) -> Support:
         return of_provider(self._providers["0"].name)
 
