@@ -1,18 +1,24 @@
-"""What splits of networks of the zoo take on HETERO:OPENVINO,CPU, and whether layers' times cross.
+"""What splits of the zoo's networks take on HETERO:OPENVINO,CPU, and whether layers' times cross.
 
-For each network: how many layers are fastest on which device, of those that both run, and what a
-request takes split by priority, on each device alone, and split where layers and copies cost least.
-The last column is the split that was kept, beside the best single device that runs the network.
+It takes all networks of `make zoo`, in ``.cache/zoo``, of which both devices run a layer, with the
+shapes of the zoo's first request. For each it says how many of the layers that both run are fastest
+on which, and what a request takes on HETERO: split by priority, on each device alone, and split
+where layers and copies cost least, as the load has measured it. Then the network that was kept runs
+in turns beside HETERO with one device, for each device that runs all of it.
 
-The networks are those of `make zoo`, in ``.cache/zoo``. Names after the command choose others.
+What was found is kept in a file, and a network that is there is not measured again. So a run can be
+ended at any time and goes on later; a load takes at most `LOAD_SECONDS`. All that is in the file is
+printed as a table in Markdown.
+
+Usage: bench_placement.py [RESULTS [NETWORK...]]
 """
 
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -21,56 +27,156 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.network.network import Network
-from headrace.runtime.transform.options import LoadRequest
-from tools.benchmark.bench_auto import NETWORKS, ZOO
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.virtual import timing
+from tools.benchmark.in_turns import ZOO, Turns, inputs_of, load, read, unload
+from tools.zoo.collection import networks
+from tools.zoo.inputs import Array
 
-DEVICE: Final = "HETERO:OPENVINO,CPU"
+RESULTS: Final = Path(".cache/placement.json")
+DEVICES: Final = ("OPENVINO", "CPU")
+KEPT: Final = f"HETERO:{','.join(DEVICES)}"
 TARGET: Final = 1.02
+LOAD_SECONDS: Final = 90.0
+SPENT_SECONDS: Final = 6.0
 
 
-def measured(core: Core, path: Path) -> dict[str, Any]:
-    """The metric PLACEMENT of a network."""
-    request = LoadRequest("m", DeviceName.parse(DEVICE), {"PLACEMENT": "MEASURED"})
-    entry = core.load_network(request, partial(Network.from_file, path, path.parent)).result()
-    assert entry.executable is not None
-    found: dict[str, Any] = json.loads(str(entry.executable.get_metric("PLACEMENT")))
-    core.unload_network("m").result()
+def shares(core: Core, name: str, inputs: Mapping[str, Array]) -> dict[str, bool]:
+    """The devices that run a layer of the network, and whether each runs all of it."""
+    found = {}
+    for device in DEVICES:
+        answer = core.query_network(
+            DeviceName.parse(device), {}, NetworkOptions(), partial(read, name, inputs)
+        ).result()
+        if answer.supported_layers:
+            found[device] = not answer.unsupported
     return found
 
 
-def row(core: Core, name: str) -> float:
+def measure(core: Core, name: str) -> dict[str, Any]:
+    """What is known of one network."""
+    inputs = inputs_of(name)
+    runs = shares(core, name, inputs)
+    if len(runs) < len(DEVICES):
+        return {"why": f"only {', '.join(runs)} runs layers of it"}
+    loaded: dict[str, ExecutableNetwork] = {}
     try:
-        found = measured(core, ZOO / name)
-    except HeadraceError as error:
-        print(f"{name[-44:]:44} {error}"[:100], flush=True)
-        return 1.0
-    splits = [each for each in found["candidates"] if each["latency_seconds"] is not None]
-    kept = next((each["latency_seconds"] for each in splits if each["chosen"]), math.nan)
-    single = [each["latency_seconds"] for each in splits if len(each["layers"]) == 1]
-    ratio = kept / min(single, default=kept)
-    figures = "; ".join(
-        f"{each['split']} {each['latency_seconds'] * 1e3:.3f} ms in {each['subgraphs']}"
-        for each in splits
+        loaded[KEPT] = load(core, KEPT, {"PLACEMENT": "MEASURED"}, partial(read, name, inputs))
+        placement: dict[str, Any] = json.loads(str(loaded[KEPT].get_metric("PLACEMENT")))
+        notes = [note for note in loaded[KEPT].notes if "were not measured" in note]
+        for device in (device for device, runs_all in runs.items() if runs_all):
+            alone = f"HETERO:{device}"
+            loaded[alone] = load(core, alone, {}, partial(read, name, inputs))
+        for network in loaded.values():
+            timing.settle(network, inputs, CancelToken())
+        turns = Turns(
+            {device: (network, 1) for device, network in loaded.items()},
+            inputs,
+            spent_seconds=SPENT_SECONDS,
+        )
+    finally:
+        for device in loaded:
+            unload(core, device)
+    alone = turns.fastest([device for device in loaded if device != KEPT])
+    slower = turns.compare(alone, KEPT)
+    return {
+        **placement,
+        "why": "; ".join(notes),
+        "seconds": {device: turns.seconds(device) for device in loaded},
+        "ratio": slower.ratio,
+        "low": slower.low,
+        "high": slower.high,
+    }
+
+
+def line(name: str, found: Mapping[str, Any]) -> str:
+    """A row of the table."""
+    if "ratio" not in found:
+        return _row(name, found["why"], "", "", "", "", "")
+    seconds, splits = found["seconds"], found["candidates"]
+    return _row(
+        name,
+        ", ".join(str(found["fastest_layers"].get(device, 0)) for device in DEVICES),
+        "; ".join(
+            f"{split['split']} {_milliseconds(split['latency_seconds'])} in {split['subgraphs']}"
+            for split in splits
+            if split["latency_seconds"] is not None
+        )
+        or found["why"],
+        next((split["split"] for split in splits if split["chosen"]), ""),
+        _milliseconds(seconds[KEPT]),
+        ", ".join(_milliseconds(seconds.get(f"HETERO:{device}")) for device in DEVICES),
+        f"{found['ratio']:.3f} ({found['low']:.3f} to {found['high']:.3f})",
     )
-    fastest = ", ".join(f"{device} {count}" for device, count in found["fastest_layers"].items())
-    print(f"{name[-44:]:44} fastest: {fastest or '-'}; {figures}; kept {ratio:.3f}", flush=True)
-    return ratio
 
 
-def main(names: Sequence[str]) -> None:
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.3g}"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    compared = [found for found in results.values() if "ratio" in found]
+    crossing = [found for found in compared if len(found["fastest_layers"]) > 1]
+    reached = [found["ratio"] for found in compared if found["ratio"] <= TARGET]
+    kept = Counter(
+        split["split"] for found in compared for split in found["candidates"] if split["chosen"]
+    )
+    most = max((found["ratio"] for found in compared), default=0.0)
+    titles = (
+        "network",
+        f"layers fastest on {', on '.join(DEVICES)}",
+        "splits: milliseconds, subgraphs",
+        "kept",
+        "it alone, ms",
+        f"{', '.join(DEVICES)} alone, ms",
+        "time to the best device's",
+    )
+    return "\n".join(
+        [
+            _row(*titles),
+            _row(*["---"] * len(titles)),
+            *(line(name, found) for name, found in sorted(results.items())),
+            "",
+            f"Of {len(results)} networks, two devices can split {len(compared)}.",
+            f"In {len(crossing)} of these some layers are fastest on one, some on the other.",
+            f"Kept: {'; '.join(f'{split} {count}' for split, count in kept.most_common())}.",
+            f"The time to the best device's is at most {TARGET} in {len(reached)} of "
+            f"{len(compared)}; the most is {most:.3f}.",
+        ]
+    )
+
+
+def main(path: Path, names: Sequence[str]) -> None:
+    results = json.loads(path.read_text()) if path.exists() else {}
     sources = installed_plugins()
     core = Core(
-        [sources[name] for name in ("BATCH", "CPU", "HETERO", "OPENVINO")], blob_key=b"benchmark"
+        [sources[name] for name in ("BATCH", "CPU", "HETERO", "OPENVINO")],
+        blob_key=b"benchmark",
+        max_load_seconds=LOAD_SECONDS,
     )
     try:
-        worst = max(row(core, name) for name in names)
-        print(f"the most of what is kept to the best single device: {worst:.3f}, target {TARGET}")
+        for name in names:
+            if name in results:
+                continue
+            try:
+                results[name] = measure(core, name)
+            except HeadraceError as error:
+                results[name] = {"why": str(error)[:200]}
+            path.write_text(json.dumps(results))
+            print(line(name, results[name]), file=sys.stderr, flush=True)
     finally:
         core.stop()
+    print(table(results))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or NETWORKS)
+    file = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
+    main(file, sys.argv[2:] or [*networks(ZOO)])

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 HOP_SECONDS: Final = 1e-4
 """What it takes to go on with a request on another device, without the copy."""
-WORTH: Final = 1.02
+WORTH: Final = 1.01
 """How much faster another split must be than the greedy one."""
 _FEWEST, _MOST = 3, 20
 _SPENT_SECONDS: Final = 2.0
@@ -148,10 +148,7 @@ class SplitContest:
             devices = placed(costs, self._devices(self.greedy))
             self._add("cheapest layers and copies", self._wanted(devices), inputs)
         found = timing.in_turns(
-            [
-                partial(timing.seconds, split.network, [inputs], self.token)
-                for split in self._splits
-            ],
+            [partial(timing.quickest, split.network, inputs, self.token) for split in self._splits],
             fewest=_FEWEST,
             most=_MOST,
             left_seconds=_SPENT_SECONDS,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,10 +22,8 @@ _LAST: Final = -10
 _SETTLE_SECONDS: Final = 20.0
 _RUN_SECONDS: Final = 30.0
 """How long a device may run the network until it is settled; and in all turns."""
-_TURN_SECONDS: Final = 0.01
-"""What one turn of short runs takes."""
 _FULL_SECONDS: Final = 0.05
-"""The same with all streams full."""
+"""What one turn of short runs takes with all streams full."""
 _SPENT_SECONDS: Final = 1.5
 """The time for the turns of all devices, once alone and once with full streams."""
 _FEWEST, _MOST = 2, 24
@@ -130,17 +127,7 @@ class SpeedMeter:
     def _alone(
         self, executable: ExecutableNetwork, inputs: Mapping[str, Value], token: CancelToken
     ) -> float:
-        """The seconds of a request alone, the best of one turn: whatever else the machine does only
-        adds to it."""
-
-        def run() -> float:
-            spent, best = 0.0, math.inf
-            while spent < _TURN_SECONDS:
-                took = timing.seconds(executable, [inputs], token, priority=_LAST, inline=True)
-                spent, best = spent + took, min(best, took)
-            return best
-
-        return self._undisturbed(run)
+        return self._undisturbed(lambda: timing.quickest(executable, inputs, token, priority=_LAST))
 
     def _together(
         self,

@@ -105,7 +105,7 @@ def test_a_device_that_runs_it_faster_alone_gets_it(
 def test_the_greedy_split_stays_where_none_is_clearly_faster(
     load: Callable[..., ExecutableNetwork], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    takes(monkeypatch, 1.0, 0.99)
+    takes(monkeypatch, 1.0, 0.995)
     network = load()
     assert devices(network) == ["TEMPLATE"]
     answers(network)

@@ -1,0 +1,133 @@
+"""Networks of the zoo, loaded on several devices of one process and run in turns.
+
+All take their turns in the same minute, and are compared turn by turn, so that what else the
+machine does falls on all of them alike.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import onnx_ir as ir
+
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.core import Core
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.values import Value
+from headrace.runtime.transform.options import LoadRequest
+from headrace.runtime.virtual import timing
+from tools.zoo.hints import hint_for
+from tools.zoo.inputs import Array, generate, ports
+
+ZOO: Final = Path(".cache/zoo")
+_TURN_SECONDS: Final = 0.05
+_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 25
+_SPENT_SECONDS: Final = 15.0
+
+
+def inputs_of(name: str) -> Mapping[str, Array]:
+    """The inputs of the first request that `make zoo` asks the network."""
+    return generate(ports(ZOO / name), hint_for(name), 0)[0].arrays
+
+
+def read(name: str, inputs: Mapping[str, Array] | None = None) -> Network:
+    """A network of the zoo. With inputs, it takes only their shapes."""
+    path = ZOO / name
+    network = Network.from_file(path, path.parent)
+    if inputs is not None:
+        network = network.clone()
+        for value in network.model.graph.inputs:
+            given = inputs.get(value.name or "")
+            value.shape = value.shape if given is None else ir.Shape(given.shape)
+    return network
+
+
+def load(
+    core: Core, device: str, config: Mapping[str, str], make: Callable[[], Network]
+) -> ExecutableNetwork:
+    """The network on the device. Raises as `Core.load_network`."""
+    request = LoadRequest(_name_on(device), DeviceName.parse(device), config)
+    entry = core.load_network(request, make).result()
+    assert entry.executable is not None
+    return entry.executable
+
+
+def unload(core: Core, device: str) -> None:
+    core.unload_network(_name_on(device)).result()
+
+
+def _name_on(device: str) -> str:
+    return re.sub(r"[:,]", "-", device)
+
+
+def turn(network: ExecutableNetwork, inputs: Mapping[str, Value], count: int) -> float:
+    """The seconds of a request if `count` are sent at once, the best of one turn: whatever else the
+    machine does only adds to it."""
+    best = spent = timing.seconds(network, [inputs] * count, CancelToken(), inline=count == 1)
+    while spent < _TURN_SECONDS:
+        took = timing.seconds(network, [inputs] * count, CancelToken(), inline=count == 1)
+        best, spent = min(best, took), spent + took
+    return best / count
+
+
+class Comparison(NamedTuple):
+    """How fast one network was beside another one.
+
+    Attributes:
+        ratio: of its speed to the other's, the median of all rounds.
+        low, high: the quartiles of the rounds.
+    """
+
+    ratio: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+class Turns:
+    """What the turns of some networks took, in seconds a request.
+
+    Args:
+        networks: by name, each with the number of requests that are sent at once.
+    """
+
+    def __init__(
+        self,
+        networks: Mapping[str, tuple[ExecutableNetwork, int]],
+        inputs: Mapping[str, Value],
+        *,
+        spent_seconds: float = _SPENT_SECONDS,
+    ) -> None:
+        runs = {
+            name: partial(turn, each, inputs, count) for name, (each, count) in networks.items()
+        }
+        self._took: dict[str, list[float]] = {name: [] for name in runs}
+        until = time.monotonic() + spent_seconds
+        for number in range(_MOST_ROUNDS):
+            if number >= _FEWEST_ROUNDS and time.monotonic() > until:
+                break
+            for name, run in runs.items():
+                self._took[name].append(run())
+
+    def seconds(self, name: str) -> float:
+        return statistics.median(self._took[name])
+
+    def fastest(self, names: Sequence[str]) -> str:
+        return min(names, key=self.seconds)
+
+    def compare(self, name: str, other: str) -> Comparison:
+        if name == other:
+            return Comparison(1.0, 1.0, 1.0)
+        rounds = zip(self._took[name], self._took[other], strict=True)
+        low, ratio, high = statistics.quantiles([theirs / ours for ours, theirs in rounds], n=4)
+        return Comparison(ratio, low, high)
