@@ -86,6 +86,30 @@ def decided(
     )
 
 
+def averaged(traffic: Sequence[tuple[int, Sequence[DeviceSpeed]]]) -> tuple[DeviceSpeed, ...]:
+    """What is known of each device for requests of several shapes. Otherwise the shapes that came
+    most in the last minute would decide alone, and the choice would change with every mixture.
+
+    Args:
+        traffic: for each of the shapes how many requests had them, and what was measured. The
+            devices are those of the first.
+    """
+    requests = sum(count for count, _ in traffic)
+    by_shape = [(count, {row.device: row for row in rows}) for count, rows in traffic]
+
+    def average(row: DeviceSpeed) -> DeviceSpeed:
+        latency = pause = 0.0
+        for count, rows in by_shape:
+            found = rows.get(row.device, row)
+            if found.latency_seconds is None or not found.requests_per_second:
+                return found
+            latency += count * found.latency_seconds / requests
+            pause += count / found.requests_per_second / requests
+        return replace(row, latency_seconds=latency, requests_per_second=1 / pause)
+
+    return tuple(average(row) for row in traffic[0][1]) if len(traffic) > 1 else (*traffic[0][1],)
+
+
 def chosen(decision: Sequence[DeviceSpeed], present: str) -> str:
     """The device that `decided` has chosen. The present one stays even if it is not among them."""
     return next((each.device for each in decision if each.chosen), present)
@@ -103,6 +127,9 @@ class Agenda:
     Args:
         fixed: the shapes, if the network says all of them.
         now: when it was loaded.
+
+    Attributes:
+        changes: how often a device has changed.
     """
 
     def __init__(self, fixed: Shapes | None, now: float) -> None:
@@ -112,6 +139,7 @@ class Agenda:
         self._valid: Shapes | None = None  # the shapes whose measurement the choice follows
         self.pause = FIRST_SECONDS
         self.due = now + FIRST_SECONDS
+        self.changes = 0
 
     @property
     def counts(self) -> bool:
@@ -140,6 +168,19 @@ class Agenda:
         """What was measured for these shapes before."""
         return self._measured.get(shapes, ())
 
+    def traffic(
+        self, shapes: Shapes, found: Sequence[DeviceSpeed]
+    ) -> list[tuple[int, Sequence[DeviceSpeed]]]:
+        """How many requests have had each of the shapes that were measured, and what was. These
+        shapes, of which this was found, are the first."""
+        seen = self._seen.copy()
+        others = [
+            (seen[each], rows)
+            for each, rows in self._measured.items()
+            if each != shapes and each in seen
+        ]
+        return [(seen.get(shapes, 1), found), *others]
+
     def looked(self, now: float) -> None:
         """Nothing was to be measured."""
         self.due = now + (BETWEEN_SECONDS if self._valid is not None else FIRST_SECONDS)
@@ -150,15 +191,18 @@ class Agenda:
         self.pause = min(2 * self.pause, _LONGEST_PAUSE_SECONDS)
 
     def measured(self, shapes: Shapes, found: Sequence[DeviceSpeed], now: float) -> None:
-        """A measurement has ended. The choice follows it."""
+        """A measurement has ended. The choice follows it. The more shapes were measured, the later
+        is the next one, so that ever new shapes do not keep the machine busy."""
+        is_new = shapes not in self._measured
         while len(self._measured) >= _MOST_MEASURED:
             del self._measured[next(iter(self._measured))]
         self._measured[shapes] = tuple(found)
         self._valid, self.pause = shapes, FIRST_SECONDS
         self._seen.clear()
-        self.due = now + BETWEEN_SECONDS
+        self.due = now + BETWEEN_SECONDS * (len(self._measured) if is_new else 1)
 
     def forget(self) -> None:
         """A device has changed: what was measured does not hold any more."""
         self._measured.clear()
         self._valid = None
+        self.changes += 1

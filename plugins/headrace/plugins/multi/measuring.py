@@ -17,7 +17,14 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from headrace.plugins.multi.contest import Agenda, DeviceSpeed, Shapes, chosen, decided
+from headrace.plugins.multi.contest import (
+    Agenda,
+    DeviceSpeed,
+    Shapes,
+    averaged,
+    chosen,
+    decided,
+)
 from headrace.plugins.multi.device_list import Candidate, Failure
 from headrace.plugins.multi.kept import KeptMeasurements
 from headrace.plugins.multi.loading import DeviceNetwork
@@ -213,23 +220,29 @@ class Measuring:
     # -- a measurement --
 
     def _measure(self, shapes: Shapes) -> None:
-        present = self._network.present()
+        changes, present = self._agenda.changes, self._network.present()
         if not present:
             raise NotIdle
         with ExitStack() as loans, ExitStack() as apart:
             members: dict[str, DeviceNetwork] = {}
             apart.callback(_close_all, members)
             known = self._agenda.known(shapes) or self._kept.read(shapes)
-            rows = known or self._run_all(shapes, present, members, loans)
+            found = known or self._run_all(shapes, present, members, loans)
+            with self._lock:
+                if self._agenda.changes != changes:
+                    raise NotIdle  # a device has come back meanwhile, and may serve
+                rows = averaged(self._agenda.traffic(shapes, found))
             rows = decided(rows, present, throughput=self._throughput)
             best = chosen(rows, present)
             if best != present and not self._serve(best, members, loans):
                 raise NotIdle
         if not known:
-            self._kept.write(shapes, rows)
+            self._kept.write(shapes, found)
         with self._lock:
             self._rows = rows
-            self._agenda.measured(shapes, rows, time.monotonic())
+            self._agenda.measured(shapes, found, time.monotonic())
+            if self._agenda.changes != changes:
+                self._agenda.forget()
         text = "; ".join(map(str, rows))
         self._told(f"{best} is the fastest: {text}")
 

@@ -11,6 +11,7 @@ from headrace.plugins.multi.contest import (
     SHOWN_REQUESTS,
     Agenda,
     DeviceSpeed,
+    averaged,
     decided,
 )
 
@@ -83,6 +84,51 @@ def test_other_shapes_have_to_show_themselves() -> None:
     assert agenda.wanted() is None
     agenda.seen(LARGE)
     assert agenda.wanted() == LARGE
+    assert agenda.due == 5.0 + BETWEEN_SECONDS
+
+
+def test_shapes_that_come_in_turns_do_not_change_the_choice_in_turns() -> None:
+    small = [DeviceSpeed("A", 0.002, 500.0), DeviceSpeed("B", 0.001, 1000.0)]
+    large = [DeviceSpeed("A", 0.010, 100.0), DeviceSpeed("B", 0.050, 20.0)]
+    agenda = Agenda(None, 0.0)
+    agenda.seen(SMALL)
+    agenda.measured(SMALL, small, 5.0)
+    for shapes, found in [(LARGE, large), (SMALL, small)] * 2:
+        for _ in range(SHOWN_REQUESTS):
+            agenda.seen(SMALL)
+            agenda.seen(LARGE)
+        agenda.seen(shapes)
+        assert agenda.wanted() == shapes
+        rows = averaged(agenda.traffic(shapes, found))
+        for throughput in (False, True):
+            assert chosen(decided(rows, "B", throughput=throughput)) == "A"
+        agenda.measured(shapes, found, 5.0)
+
+
+def test_shapes_count_as_often_as_requests_have_them() -> None:
+    rare = [DeviceSpeed("A", 0.004, 100.0), DeviceSpeed("B", 0.008, 400.0)]
+    usual = [DeviceSpeed("B", 0.004, 200.0), DeviceSpeed("A", 0.008, 50.0)]
+    found = averaged([(1, rare), (3, usual)])
+    assert [each.device for each in found] == ["A", "B"]
+    assert [each.latency_seconds for each in found] == pytest.approx([0.007, 0.005])
+    assert [each.requests_per_second for each in found] == pytest.approx([4 / 0.07, 4 / 0.0175])
+
+
+def test_a_device_that_fails_for_one_of_the_shapes_is_not_compared() -> None:
+    failed = [DeviceSpeed("A", 0.01, 100.0), DeviceSpeed("B", why="it failed")]
+    found = averaged(
+        [(1, [DeviceSpeed("A", 0.01, 100.0), DeviceSpeed("B", 0.001, 1e3)]), (1, failed)]
+    )
+    assert found[1] == failed[1]
+    assert chosen(decided(found, "A", throughput=False)) == "A"
+
+
+def test_ever_new_shapes_are_measured_ever_more_rarely() -> None:
+    agenda = Agenda(None, 0.0)
+    for number in range(1, 4):
+        agenda.measured(((number,),), [DeviceSpeed("A")], 5.0)
+        assert agenda.due == 5.0 + number * BETWEEN_SECONDS
+    agenda.measured(((1,),), [DeviceSpeed("A")], 5.0)
     assert agenda.due == 5.0 + BETWEEN_SECONDS
 
 

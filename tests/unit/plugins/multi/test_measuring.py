@@ -272,6 +272,18 @@ def test_an_unload_ends_a_measurement_and_leaves_nothing(rig: Rig) -> None:
     assert copies(rig, "FAST") == copies(rig, "CPU") == [1]
 
 
+def test_what_was_measured_while_a_device_came_back_does_not_count(rig: Rig) -> None:
+    running = Gate()
+    rig.device("FAST").on_infer = lambda _: running()
+    network: Any = rig.load("AUTO:CPU,FAST")
+    running.await_arrivals()
+    network._measuring.again()
+    running.open()
+    await_measured(network)
+    assert serves(network) == ["FAST"]
+    assert len(rig.measured) == 4  # each measurement takes two: the winner has to win twice
+
+
 def test_a_copy_that_is_given_up_during_a_measurement_is_closed_after_it(rig: Rig) -> None:
     running = Gate()
     rig.device("FAST").on_infer = lambda _: running()
