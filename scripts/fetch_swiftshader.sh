@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/download" "$work/taken"
 if [ ! -e "$from/libvk_swiftshader.so" ]; then
     chmod 755 "$work" && chmod 777 "$work/download" # apt downloads as a user of its own
-    if ! (cd "$work/download" && apt-get -qq download chromium-common >../log 2>&1); then
+    if ! (cd "$work/download" && apt-get -qq -o Acquire::Retries=3 download chromium-common >../log 2>&1); then
         tail -n 20 "$work/log" >&2
         echo "Could not download Debian's package chromium-common; try apt-get update first." >&2
         exit 1

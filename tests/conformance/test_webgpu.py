@@ -1,7 +1,7 @@
 """WEBGPU, an execution provider from a library, does what every device must, in its process.
 
-Without a GPU it computes on SwiftShader, whose kernels take a quarter of a second each to compile.
-So these tests run only where KERNELS=all says so, as `make test-webgpu` does.
+Without a GPU it computes on SwiftShader, which compiles a few kernels a second. So a kernel is
+compiled once for all tests.
 """
 
 from __future__ import annotations
@@ -21,13 +21,7 @@ from headrace.testing.suite.fixtures import Loader
 from tests.support import swiftshader
 from tests.support.borrowed_worker import worker_to_borrow
 
-pytestmark = [
-    pytest.mark.skipif(bool(swiftshader.lacking()), reason=swiftshader.lacking()),
-    pytest.mark.skipif(
-        os.environ.get("KERNELS") != "all",
-        reason="it compiles many kernels; make test-webgpu runs it",
-    ),
-]
+pytestmark = pytest.mark.skipif(bool(swiftshader.lacking()), reason=swiftshader.lacking())
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +36,7 @@ def launch() -> Iterator[Launch]:
 class TestWebGpu(DeviceConformance):
     @pytest.fixture
     def plugin(self, launch: Launch, services: Services) -> Iterator[Plugin]:
-        path = "headrace.plugins.provider:create_plugin"
+        path = "tests.support.lasting_provider:create_plugin"
         config = {"PROVIDER_PACKAGE": swiftshader.PACKAGE}
         plugin = IsolatedPlugin("WEBGPU", services, config, path, launch=launch)
         yield plugin
