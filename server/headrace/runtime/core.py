@@ -584,6 +584,7 @@ class Core:
                 entry.token,
                 beside,
                 entry.key.name,
+                next(iter(request.warm_ups), None),
             )
             return auto_batching.load(device, load, self.plugins)
 

@@ -76,12 +76,14 @@ class SplitContest:
             Raises as a load.
         place: where splits run.
         token: the load's.
+        warm_up: the requests to measure with; None for random values.
     """
 
     greedy: MeasuredSplit
     make: Callable[[Mapping[str, str]], MeasuredSplit]
     place: Place
     token: CancelToken
+    warm_up: WarmUp | None = None
     _splits: list[MeasuredSplit] = field(default_factory=list)
     _failed: list[tuple[str, str]] = field(default_factory=list)
     _notes: tuple[str, ...] = ()
@@ -126,10 +128,9 @@ class SplitContest:
             What cancels the load.
         """
         try:
-            inputs = inputs_of(
-                self.greedy.network,
-                WarmUp(random=frozenset(port.name for port in self.greedy.network.inputs)),
-            )
+            whole = self.greedy.network
+            random = WarmUp(random=frozenset(port.name for port in whole.inputs))
+            inputs = inputs_of(whole, self.warm_up or random)
             self._open(self.greedy, inputs)
             self._measure(refusals, inputs)
         except Exception as error:  # noqa: BLE001 - whatever a device does, the greedy split serves

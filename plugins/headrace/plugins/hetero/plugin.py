@@ -245,7 +245,8 @@ class HeteroPlugin(VirtualPlugin):
                 raise UnsupportedLayers(resolved.name, split.unsupported)
             return MeasuredSplit(split, _load(load, split, resolved))
 
-        contest = SplitContest(greedy, make, self._places.place(device_id, None), load.token)
+        place = self._places.place(device_id, None)
+        contest = SplitContest(greedy, make, place, load.token, load.warm_up)
         with contest:
             if greedy.plan.has_affinities or load.options.affinities:
                 contest.note("the splits were not measured: the network has affinities")

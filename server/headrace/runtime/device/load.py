@@ -9,6 +9,7 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.warm_up import WarmUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Load:
         token: if it is cancelled during the load, nothing is left of the load.
         notes: notes for the caller, before those of the load itself.
         name: the full name that the network will have; empty for a part of another network.
+        warm_up: requests like those that will come, for a device that measures; None if nobody has
+            said what they are like.
     """
 
     network: Network
@@ -33,6 +36,7 @@ class Load:
     token: CancelToken = field(default_factory=CancelToken)
     notes: tuple[str, ...] = ()
     name: str = ""
+    warm_up: WarmUp | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from headrace.runtime.device.services import Services
 from headrace.runtime.errors import Cancelled, InvalidModel
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.warm_up import WarmUp
 from headrace.runtime.virtual import timing
 from headrace.testing.case import network_of
 from headrace.testing.infer_request import InferRequest
@@ -116,6 +117,27 @@ def test_what_really_is_measured_answers_right(load: Callable[..., ExecutableNet
     assert all(each["latency_seconds"] > 0 for each in candidates(network))
     assert sum(each["chosen"] for each in candidates(network)) == 1
     answers(network)
+
+
+def test_it_is_measured_with_requests_like_those_of_the_warm_up(
+    offered: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes: list[object] = []
+
+    def settle(_: ExecutableNetwork, inputs: dict[str, Any], *__: object) -> float:
+        shapes.append(inputs["x"].shape)
+        return 1.0
+
+    monkeypatch.setattr(timing, "settle", settle)
+    takes(monkeypatch)
+    network = network_of("g (float[N] x) => (float[N] y) { y = Abs(x) }")
+    for warm_up, shape in ((None, (1,)), (WarmUp(shapes={"x": (7,)}), (7,))):
+        shapes.clear()
+        options = NetworkOptions(members=_DEVICES)
+        config = {"PLACEMENT": "MEASURED"}
+        hetero = HeteroPlugin("HETERO", offered, {})
+        hetero.load_network(Load(network, config, options, warm_up=warm_up)).close()
+        assert {*shapes} == {shape}
 
 
 def test_affinities_are_followed_and_nothing_is_measured(

@@ -13,6 +13,8 @@ import pytest
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound
 from headrace.runtime.execution.job import Job
@@ -105,6 +107,22 @@ def test_the_bytes_of_an_input_may_come_from_a_file(
 def test_several_warm_ups_run_one_after_the_other(core: Core, seen: list[dict[str, Any]]) -> None:
     load(core, WarmUp(shapes={"x": (5, 3)}), WarmUp(count=2))
     assert [each["x"].shape for each in seen] == [(5, 3), (1, 3), (1, 3)]
+
+
+def test_the_device_is_told_of_the_first_warm_up_before_it_runs(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[WarmUp | None] = []
+    load_network = HookPlugin.load_network
+
+    def note(self: HookPlugin, load: Load) -> ExecutableNetwork:
+        told.append(load.warm_up)
+        return load_network(self, load)
+
+    monkeypatch.setattr(HookPlugin, "load_network", note)
+    first = WarmUp(shapes={"x": (5, 3)})
+    load(core, first, WarmUp(count=2))
+    assert told == [first]
 
 
 def test_a_network_without_a_warm_up_runs_nothing(core: Core, seen: list[dict[str, Any]]) -> None:
