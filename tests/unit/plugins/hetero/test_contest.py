@@ -112,6 +112,24 @@ def test_the_greedy_split_stays_where_none_is_clearly_faster(
     answers(network)
 
 
+def test_of_splits_that_are_nearly_as_fast_one_with_few_subgraphs_is_kept(
+    offered: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(monkeypatch, 1.0, 2.0, 1.005)
+    support = template.plugin.TemplatePlugin._support
+    monkeypatch.setattr(
+        template.plugin.TemplatePlugin,
+        "_support",
+        lambda *given: lambda node: "odd" if node.op_type == "Neg" else support(*given)(node),
+    )
+    options = NetworkOptions(members=_DEVICES)
+    hetero = HeteroPlugin("HETERO", offered, {})
+    network = hetero.load_network(Load(_NETWORK, {"PLACEMENT": "MEASURED"}, options))
+    assert [each["subgraphs"] for each in candidates(network)][:3] == [2, 3, 1]
+    assert devices(network) == ["CPU"]
+    network.close()
+
+
 def test_what_really_is_measured_answers_right(load: Callable[..., ExecutableNetwork]) -> None:
     network = load()
     assert all(each["latency_seconds"] > 0 for each in candidates(network))
