@@ -29,7 +29,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help more demo test test-cuda test-avx2 test-webgpu test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-memory benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero claims backend-versions fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak exhaust zoo proto release clean
+.PHONY: help more demo test test-cuda test-avx2 test-webgpu test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-choices benchmark-loads benchmark-memory benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero claims backend-versions fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak exhaust zoo proto release clean
 
 help:
 	@echo 'make demo   classify real files over gRPC, in under two minutes'
@@ -46,6 +46,7 @@ help:
 more:
 	@echo 'make backend-versions    show what other versions of backends change; VERSIONS="onnxruntime==1.32.0 openvino==2026.4.1"'
 	@echo 'make benchmark           run the benchmarks'
+	@echo 'make benchmark-choices   what AUTO and HETERO choose for real networks, beside each device alone; downloads 410 MB'
 	@echo 'make benchmark-loads     processor time of loads of real networks beside ONNX Runtime alone; downloads 410 MB'
 	@echo 'make benchmark-memory    more networks than memory, asked for at random; downloads 40 MB'
 	@echo 'make benchmark-peers     processor time per request beside KServe'\''s SDK and MLServer; downloads 300 MB'
@@ -201,7 +202,7 @@ docs: $(INSTALLED)
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky docs .cache/docs
 
 benchmark: $(INSTALLED) $(MAGIKA)
-	@set -e; for each in $(filter-out %bench_loads.py %bench_memory.py %bench_peers.py %bench_perf_analyzer.py %bench_ray.py,$(wildcard tools/benchmark/bench_*.py)); do $(BIN)/python $$each; done
+	@set -e; for each in $(filter-out %bench_auto.py %bench_loads.py %bench_memory.py %bench_peers.py %bench_perf_analyzer.py %bench_placement.py %bench_ray.py,$(wildcard tools/benchmark/bench_*.py)); do $(BIN)/python $$each; done
 
 # A minute and a half of two cores.
 profile: $(INSTALLED)
@@ -211,6 +212,12 @@ profile: $(INSTALLED)
 # shows that all works. The peers' rows need `make benchmark-peers`.
 benchmark-report: $(INSTALLED)
 	@$(BIN)/python -m tools.benchmark.report $(ARGS) docs/results/performance.md docs/_static/performance
+
+# Half an hour of two cores, with nothing else on them. It goes on where it was ended, from
+# .cache/placement.json.
+benchmark-choices: $(INSTALLED) $(ZOO)
+	@$(BIN)/python tools/benchmark/bench_auto.py
+	@$(BIN)/python tools/benchmark/bench_placement.py
 
 # A quarter of an hour of two cores; ARGS="--networks 12" takes two minutes.
 benchmark-loads: $(INSTALLED) $(ZOO)
