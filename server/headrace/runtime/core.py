@@ -130,7 +130,7 @@ class Core:
         self.clients_networks_leave = clients_networks_leave and bool(budget)
         self.networks.cold.asked = self.counters.count_cold
         self.shadows = Shadows(
-            self.networks, self._load_shadow, self._life.unload, self.counters.requests
+            self.networks, self._load_shadow, self._life.unload, self.counters.requests, asker
         )
         self.recent = RecentNetworks(self._timer, lambda: self._loads.close(free_graphs))
         services = Services(
@@ -168,9 +168,10 @@ class Core:
         on_disk: bool = False,
         owner: object = None,
         residence: Residence | None = None,
+        asker: Asker | None = None,
     ) -> Future[NetworkEntry]:
-        """Loads the network that `network` returns. A loading thread calls `network`; `on_disk` and
-        `owner` are as in `NetworkLife.load`.
+        """Loads the network that `network` returns. A loading thread calls `network`; `on_disk`,
+        `owner` and `asker` are as in `NetworkLife.load`.
 
         Args:
             residence: how it stays in memory; None for a client's network, which `network` cannot
@@ -194,6 +195,7 @@ class Core:
             owner=owner,
             again=again,
             residence=residence,
+            asker=asker,
         )
 
     def know_network(
@@ -452,6 +454,7 @@ class Core:
         again: Again | None,
         residence: Residence,
         cold: bool = False,
+        asker: Asker | None = None,
     ) -> Future[NetworkEntry]:
         """As `load_network`.
 
@@ -472,12 +475,24 @@ class Core:
             again=again,
             residence=residence,
             cold=cold,
+            asker=asker,
         )
 
     def _load_shadow(
-        self, request: LoadRequest, network: Callable[[], Network], owner: object
+        self,
+        request: LoadRequest,
+        network: Callable[[], Network],
+        owner: object,
+        asker: Asker,
     ) -> Future[NetworkEntry]:
-        return self.load_network(request, network, on_disk=True, owner=owner, residence=USUAL)
+        return self.load_network(
+            request,
+            network,
+            on_disk=True,
+            owner=owner,
+            residence=USUAL,
+            asker=asker,
+        )
 
     def _of_client(self, device: DeviceName, owner: object) -> tuple[Again | None, Residence]:
         """What loads a client's network again, and how it stays in memory."""
@@ -493,13 +508,17 @@ class Core:
         owner: object,
         residence: Residence,
         cold: NetworkEntry,
+        who: str,
     ) -> Future[NetworkEntry]:
-        """Loads a network that is known or evicted, if nobody loads it already.
+        """Loads a network that is known or evicted, if nobody loads it already. A client's network
+        is loaded for that client, whoever wants it: a stranger's model stays one.
 
         Args:
             network: reads it if its model is not in the server; None if it always is.
+            who: the identity that wants it.
         """
         request: LoadRequest = cold.record.request
+        asker = cold.asker if cold.residence.of_client else cold.asker._replace(name=who)
 
         def read() -> Network:
             kept: Network | None = cold.record.network
@@ -520,6 +539,7 @@ class Core:
                 again=cold.again,
                 residence=residence,
                 cold=True,
+                asker=asker,
             )
         except AlreadyExists:
             under_way = self._life.under_way(request.name)

@@ -1,7 +1,8 @@
 """The loads of networks that are known and not loaded, which requests wait for.
 
 All requests to one network wait for one load. At most a few such loads run at a time, so a burst
-over many networks does not load and evict them all at once.
+over many networks does not load and evict them all at once. They run on the threads of all loads,
+where an identity without any does not wait for long.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _Place: TypeAlias = tuple[str, str]
 """The full name and the version of a network."""
 
 _AT_ONCE: Final = 2
+_SPARE: Final = 6
+"""How many more of them run of identities that have none running."""
 _MOST_WAITERS: Final = 1024
 _MOST_NEEDED: Final = 32
 """How many networks the load of a pipeline finds missing, one after the other."""
@@ -121,7 +124,7 @@ class ColdLoads:
     without the lock.
 
     Args:
-        at_once: how many of these loads run at a time.
+        at_once: how many of these loads run at a time. A few more do of identities that have none.
         most_waiters: how many requests wait. An identity has at most half of that.
 
     Attributes:
@@ -284,9 +287,12 @@ class ColdLoads:
                 there = self._wanted.values()
                 running = [each for each in there if each.begun is not None]
                 waiting = [each for each in there if each.begun is None and not each.lacks]
-                if not waiting or len(running) >= self._at_once:
+                of = Counter(each.who for each in running)
+                if len(running) >= self._at_once:  # which may wait for room, and for long
+                    waiting = [each for each in waiting if each.asked and not of[each.who]]
+                if not waiting or len(running) >= self._at_once + _SPARE:
                     return
-                wanted = next_load(waiting, Counter(each.who for each in running))
+                wanted = next_load(waiting, of)
                 wanted.begun = time.monotonic()
             try:
                 self._threads.submit(self._load, wanted)
@@ -296,7 +302,7 @@ class ColdLoads:
     def _load(self, wanted: WantedNetwork) -> None:
         assert wanted.entry.again is not None
         try:
-            load = wanted.entry.again(wanted.entry)
+            load = wanted.entry.again(wanted.entry, wanted.who)
         except Exception as error:  # noqa: BLE001 - whoever waits gets it
             self._end(wanted, error)
             return

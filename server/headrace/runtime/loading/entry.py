@@ -14,6 +14,7 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
+from headrace.runtime.system.asker import NOBODY, Asker
 
 FIRST_VERSION: Final = "1"
 """The version of a network that is loaded without a version."""
@@ -120,7 +121,7 @@ class Residence(NamedTuple):
 
 USUAL: Final = Residence()
 
-Again: TypeAlias = "Callable[[NetworkEntry], Future[NetworkEntry]]"
+Again: TypeAlias = "Callable[[NetworkEntry, str], Future[NetworkEntry]]"
 """Begins a load of a network, which it gets as it is while it is not loaded."""
 
 _HALF_LIFE_SECONDS: Final = 300.0
@@ -147,7 +148,8 @@ class NetworkEntry:
         record: the data that the registry's owner keeps with a network.
         owner: the object that the versions of one name share if they may be loaded and replaced
             beside each other; None for a network that is alone under its name.
-        again: loads it again; None if the server cannot.
+        again: loads it again, for the identity of a name; None if the server cannot.
+        asker: who has asked for its load.
         memory_bytes: what it takes in memory, as its last load has shown; 0 before.
         uses: how often it was used, as `uses_left` counts when it was last used.
         stage_seconds: what each stage of its load took; empty before it has ended.
@@ -168,6 +170,7 @@ class NetworkEntry:
     load_seconds: float = 0.0
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     again: Again | None = None
+    asker: Asker = NOBODY
     residence: Residence = USUAL
     memory_bytes: int = 0
     uses: float = 0.0

@@ -104,6 +104,8 @@ class LoadExecutor:
         threads: how many tasks hold a place.
         capacity: how many tasks wait and run. An identity has at most half of that.
         timer: tells when a task has become long. With None, no task is.
+
+    Attributes:
         asker: says on the thread that submits a task who asks for it.
     """
 
@@ -118,7 +120,7 @@ class LoadExecutor:
         self._threads = threads
         self._capacity = capacity
         self._timer = timer
-        self._asker = asker
+        self.asker = asker
         self._tasks: dict[Future[Any], _Task] = {}
         self._waiting: list[_Task] = []
         self._ready: deque[_Task] = deque()
@@ -142,7 +144,7 @@ class LoadExecutor:
             The future raises what the task raises. If that is not an ordinary exception, it raises
             Internal.
         """
-        asker, own = asker or self._asker(), CancelToken()
+        asker, own = asker or self.asker(), CancelToken()
         work = partial(copy_context().run, _run, partial(_heeding, own, asker, task))
         added = _Task(_Promise(), work, own, asker.name)
         with self._lock:

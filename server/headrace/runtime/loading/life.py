@@ -48,6 +48,7 @@ from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.series import NOTES
 from headrace.runtime.network.memory import Weights, forget_locals
 from headrace.runtime.network.network import Network
+from headrace.runtime.system.asker import Asker
 from headrace.runtime.system.garbage import count_loaded
 from headrace.runtime.system.graph_memory import free_graphs
 from headrace.runtime.system.interruption import interruptible
@@ -142,6 +143,7 @@ class NetworkLife:
         again: Again | None = None,
         residence: Residence = USUAL,
         cold: bool = False,
+        asker: Asker | None = None,
     ) -> Future[NetworkEntry]:
         """Loads a network on a loading thread, once there is room for it in memory.
 
@@ -156,6 +158,7 @@ class NetworkLife:
             budgets: the memory budgets that it counts for.
             cold: whether the network is listed as known or evicted. It stays so if its load fails
                 for a reason that may pass.
+            asker: who has asked for it; None for whoever calls this.
 
         Raises:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
@@ -172,10 +175,11 @@ class NetworkLife:
             residence=residence,
             cold=cold,
         )
+        entry.asker = asker or self._loads.asker()
         load = _Load(entry, on_disk, LoadStages(parts_of(span)), budgets, cold)
         begin = timed(span, partial(self._load, load, read, compile_network))
         try:
-            future = self._loads.submit(begin, entry.token)
+            future = self._loads.submit(begin, entry.token, entry.asker)
         except BaseException as error:
             self._networks.fail(entry, str(error), keep=False)
             raise

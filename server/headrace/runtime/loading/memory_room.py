@@ -2,6 +2,9 @@
 
 A load waits on its own thread until there is room for it. Networks that were used least leave for
 it. Afterwards it is measured what the network has taken.
+
+Loads get room in their order. But while one waits for a request to end, on a network that is to
+leave, those behind it go on: nobody knows how long that request takes.
 """
 
 from __future__ import annotations
@@ -45,6 +48,22 @@ class _Charge:
     bytes: int = 0
 
 
+@dataclass(eq=False, slots=True)
+class _Turn:
+    """A load that waits for room.
+
+    Attributes:
+        awaited: networks that leave, for whose requests alone it waits.
+    """
+
+    awaited: Collection[NetworkEntry] = ()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it waits for requests to end."""
+        return any(entry.references > 0 for entry in self.awaited)
+
+
 class MemoryRoom:
     """Thread-safe: `_changed` guards the charges and the meter. The registry's lock and that of the
     loads of cold networks are taken under it.
@@ -73,7 +92,7 @@ class MemoryRoom:
         self._measure = measure
         self._changed = threading.Condition()
         self._charges: dict[NetworkKey, _Charge] = {}
-        self._queue: list[object] = []  # the loads that wait for room, in their order
+        self._queue: list[_Turn] = []  # the loads that wait for room, in their order
         self._meter = MemoryMeter()
         self._loans: dict[object, tuple[str, frozenset[str], int]] = {}
 
@@ -97,9 +116,8 @@ class MemoryRoom:
                 if entry.token.error is not None:
                     raise entry.token.error
                 leaving = None
-                if self._queue[0] is turn:
-                    holders = self._holders()
-                    leaving = make_room(entry.key.name, size, budgets, self.budget, holders)
+                if self._is_next(turn):
+                    leaving = self._room_for(turn, entry.key.name, size, budgets)
                 if leaving == []:
                     break
                 gone = [key for key in leaving or () if self._evict(self._charges[key].entry)]
@@ -192,9 +210,9 @@ class MemoryRoom:
     # -- inside --
 
     @contextmanager
-    def _in_turn(self) -> Iterator[object]:
+    def _in_turn(self) -> Iterator[_Turn]:
         """Waits for room after the loads that wait already. The caller holds the lock within it."""
-        turn = object()
+        turn = _Turn()
         with self._changed:
             self._queue.append(turn)
             try:
@@ -202,6 +220,27 @@ class MemoryRoom:
             finally:
                 self._queue.remove(turn)
                 self._changed.notify_all()
+
+    def _is_next(self, turn: _Turn) -> bool:
+        """Whether all loads before it wait for requests to end. The caller holds the lock."""
+        return next(each for each in self._queue if each is turn or not each.is_stuck) is turn
+
+    def _room_for(
+        self, turn: _Turn, name: str, size: LoadSize, budgets: frozenset[str]
+    ) -> list[NetworkKey] | None:
+        """As `make_room`. Wakes the loads behind one that waits for requests to end. The caller
+        holds the lock."""
+        holders = self._holders()
+        leaving = make_room(name, size, budgets, self.budget, holders)
+        was_stuck, turn.awaited = turn.is_stuck, ()
+        if leaving is None:
+            ending = [each for each in holders if each.busy and not each.later]
+            others = [each for each in holders if each not in ending]
+            if ending and make_room(name, size, budgets, self.budget, others) == []:
+                turn.awaited = [self._charges[each.key].entry for each in ending]
+        if turn.is_stuck and not was_stuck:
+            self._changed.notify_all()
+        return leaving
 
     @contextmanager
     def _heeding(self, entry: NetworkEntry) -> Iterator[None]:

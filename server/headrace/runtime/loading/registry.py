@@ -264,7 +264,7 @@ class NetworkRegistry:
             record = record_of_cold(entry.record)
             cold = table.entry(name, version, entry.device, record, entry.owner)
             cold.state, cold.again = NetworkState.EVICTED, entry.again
-            cold.residence = entry.residence
+            cold.asker, cold.residence = entry.asker, entry.residence
             cold.memory_bytes = entry.memory_bytes
             cold.uses, cold.last_used = entry.uses, entry.last_used
             cold.load_seconds, cold.stage_seconds = entry.load_seconds, entry.stage_seconds

@@ -52,6 +52,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.network.values import Value
 from headrace.runtime.pipelines.description import DEVICE as PIPELINE
 from headrace.runtime.sequences.memory import may_take
+from headrace.runtime.system.asker import Asker
 from headrace.runtime.transform.options import LoadRequest
 
 _log = logging.getLogger(__name__)
@@ -230,22 +231,25 @@ class Shadows:
 
     Args:
         networks: the registry.
-        load: loads a network, as `Core.load_network`. The last argument is its owner.
+        load: loads a network, as `Core.load_network`. The last arguments are its owner and asker.
         unload: unloads a network.
         counts: how many requests the server has accepted, and how many of them have ended.
+        asker: who sets a shadow, on the thread that does.
     """
 
     def __init__(
         self,
         networks: NetworkRegistry,
-        load: Callable[[LoadRequest, Callable[[], Network], object], Future[NetworkEntry]],
+        load: Callable[[LoadRequest, Callable[[], Network], object, Asker], Future[NetworkEntry]],
         unload: Callable[[str], object],
         counts: Callable[[], tuple[int, int]],
+        asker: Callable[[], Asker],
     ) -> None:
         self.networks = networks
         self.load = load
         self.unload = unload
         self.counts = counts
+        self.asker = asker
         self.spare_time = SpareTime()
         self.memory = _SampleMemory()
         self.thread = Background("headrace-shadow")
@@ -358,6 +362,7 @@ class _Requests:
         self._copy = copy_name(name)
         self._whose = owner_of(name) or name
         self._owner = object()  # of the copy
+        self._asker = all_of.asker()
         self._source: NetworkEntry | None = None
         self._load: Future[NetworkEntry] | None = None
         self._lock = threading.Lock()
@@ -543,7 +548,9 @@ class _Requests:
             reference=None,
             warm_ups=(),
         )
-        self._load = self._all.load(request, read, self._owner)
+        # A stranger's model stays one, whoever sets the shadow, and whichever thread loads it.
+        asker = self._asker if entry.asker.trusted else entry.asker
+        self._load = self._all.load(request, read, self._owner, asker)
         self._source = entry
         self._load.add_done_callback(self._loaded)
         return self._load

@@ -38,7 +38,7 @@ class World:
         self.entries: dict[str, NetworkEntry] = {}
 
     def entry(self, name: str, load_seconds: float = 0.0) -> NetworkEntry:
-        def again(_: NetworkEntry) -> Future[NetworkEntry]:
+        def again(_: NetworkEntry, who: str) -> Future[NetworkEntry]:
             self.loads[name] = Future()
             self.begun.append(name)
             return self.loads[name]
@@ -115,6 +115,18 @@ def test_few_loads_run_at_a_time(world: World) -> None:
     world.until_begun("a", "b")
     world.end("b")
     world.until_begun("a", "b", "c")
+
+
+def test_an_identity_without_loads_does_not_wait_for_those_of_another_one(world: World) -> None:
+    for name in "abc":
+        world.wait(name, who="greedy")
+    world.until_begun("a", "b")
+    world.wait("d", who="modest")
+    world.until_begun("a", "b", "d")
+    world.wait("e", who="modest")
+    world.end("a")
+    world.end("d")
+    world.until_begun("a", "b", "d", "e")
 
 
 def test_a_load_that_waits_and_that_nobody_wants_any_more_does_not_begin(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,7 @@ from headrace.runtime.loading.memory_budget import MemoryBudget, WeightSize
 from headrace.runtime.metrics.families import COLD_REQUESTS
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.model import network_of
+from headrace.runtime.system.asker import NOBODY, Asker, current_asker
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.repository.pipelines import parse_pipeline
 from headrace.server.services.targets import configure
@@ -52,6 +54,7 @@ KEPT = parse(
     " y = MatMul(x, w)  g = Identity(h) }",
     {"w": np.zeros((512, 512), np.float32)},
 ).SerializeToString()
+SMALL = parse("m (float[N,512] x) => (float[N,512] y) { y = Relu(x) }").SerializeToString()
 X = np.zeros((1, 512), np.float32)
 READY, KNOWN, EVICTED = NetworkState.READY, NetworkState.KNOWN, NetworkState.EVICTED
 
@@ -207,6 +210,48 @@ def test_a_request_under_way_ends_before_its_network_leaves(core: Core, plugin: 
         core.networks.release(entry)
     assert told.result(PATIENCE_SECONDS).error is None
     assert plugin.compiled[0].closed
+
+
+def test_a_load_that_waits_for_requests_to_end_keeps_no_other_one_waiting(core: Core) -> None:
+    know(core, "a", "b", "c", "d")
+    know(core, "small", model=lambda: read(SMALL))
+    held = []
+    for name in "abc":
+        assert loaded(core, name) is None
+        held.append(core.networks.acquire(name))
+    told = ask(core, "d")
+    eventually(lambda: states(core)["a"] is not READY, "the first network leaves")
+    waiter = ask(core, "small").result(PATIENCE_SECONDS)
+    assert waiter.error is None
+    assert not told.done()
+    core.networks.cold.leave(waiter)
+    for entry in held:
+        core.networks.release(entry)
+    assert told.result(PATIENCE_SECONDS).error is None
+
+
+def test_a_network_is_loaded_again_for_whom_it_was_loaded_first_or_who_wants_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headrace.runtime.loading.life.family_bytes", lambda: 0)
+    eve, askers = Asker("eve", trusted=False, owner="eve"), list[Asker]()
+    now = [eve]
+    with contextmanager(running)(clients_networks_leave=True, asker=lambda: now[0]) as core:
+        plugin = core.plugins.plugin("HOOK")
+        assert isinstance(plugin, HookPlugin)
+        plugin.on_compile = lambda _: askers.append(current_asker())
+        load(core, "a", "b", "c", "d")
+        now[0] = NOBODY
+        infer(core, "a")
+        know(core, "repository")
+        with pytest.raises(NotLoaded) as caught:
+            core.networks.acquire("repository")
+        told: Future[LoadWaiter] = Future()
+        cold: Any = caught.value.cold
+        cold.loads.wait(cold.entry, told.set_result, who="bob")
+        cold.loads.leave(told.result(PATIENCE_SECONDS))
+        settled(core)
+    assert askers == [eve] * 5 + [Asker("bob")]
 
 
 def test_a_network_stays_until_the_requests_that_waited_for_it_have_begun(core: Core) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -34,6 +34,7 @@ from headrace.runtime.loading.table import OwnerLimits
 from headrace.runtime.metrics.families import SHADOW_DIFFERENCE, SHADOW_REQUESTS
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.model import network_of
+from headrace.runtime.system.asker import NOBODY, Asker, current_asker
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.repository.pipelines import parse_pipeline
 from headrace.testing.case import parse
@@ -55,12 +56,14 @@ class Hooked(HookPlugin):
     opened = threading.Event()
     compiling = threading.Lock()
     refuses = False
+    askers: ClassVar[list[Asker]] = []
 
     def _compile(self, *arguments: Any) -> Copies:
         with self.compiling:
             pass
         if self.refuses:
             raise FailedPrecondition("it is full")
+        self.askers.append(current_asker())
         made = super()._compile(*arguments)
         infer = made._infer
 
@@ -268,6 +271,26 @@ def test_a_network_that_takes_the_place_of_another_is_loaded_on_the_shadows_devi
     eventually(new, "it was to be loaded again")
     served.infer()
     served.become(dropped=1, equal=1)
+
+
+def test_a_strangers_network_is_a_strangers_on_the_shadows_device_too() -> None:
+    eve = Asker("eve", trusted=False, owner="eve")
+    now = [eve]
+    served = Served(asker=lambda: now[0])
+    try:
+        Hooked.askers.clear()
+        served.load("1")
+        now[0] = NOBODY
+        served.shadow(device="HOOK")
+        before = served.core.networks.find("m.shadow")
+        now[0] = eve
+        served.load("1")
+        served.infer()
+        new = lambda: served.core.networks.find("m.shadow") is not before  # noqa: E731
+        eventually(new, "it was to be loaded again")
+    finally:
+        served.core.stop()
+    assert Hooked.askers == [eve, eve]
 
 
 def test_a_network_that_another_client_has_is_not_replaced(served: Served) -> None:

@@ -33,7 +33,7 @@ class Network:
         self.tries = 0
         self.awaited: object = None
 
-    def again(self, _: NetworkEntry) -> Future[NetworkEntry]:
+    def again(self, _: NetworkEntry, who: str) -> Future[NetworkEntry]:
         self.begun.set_result(None)
         return self.load
 
