@@ -21,6 +21,7 @@ from headrace.plugins.multi.running import counters as multi
 from headrace.runtime.config.replicas import SCHEMA as REPLICAS_SCHEMA
 from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
+from headrace.runtime.loading.idle import SCHEMA as IDLE_SCHEMA
 from headrace.runtime.metrics.series import NOTES
 from headrace.runtime.responses import network as responses
 from headrace.runtime.responses.keys import SCHEMA as RESPONSES_SCHEMA
@@ -150,6 +151,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "keys of sequences": SEQUENCE_SCHEMA.to_markdown,
     "keys of the response cache": RESPONSES_SCHEMA.to_markdown,
     "keys of replicas": REPLICAS_SCHEMA.to_markdown,
+    "keys of idle networks": IDLE_SCHEMA.to_markdown,
     "keys of native operators": lambda: ConfigSchema(CUSTOM_OPS_LIBRARIES).to_markdown(),
     **{f"keys of {device}": partial(_own_keys, device) for device in _DEVICES_WITH_KEYS},
     "settings": settings_table,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
@@ -27,12 +27,12 @@ from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Readers, Services
 from headrace.runtime.device.state import DeviceState, DeviceStates
-from headrace.runtime.errors import AlreadyExists, Cancelled, HeadraceError
+from headrace.runtime.errors import AlreadyExists, Cancelled, HeadraceError, NotFound
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.execution.trace import Span
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.loading import auto_batching
+from headrace.runtime.loading import auto_batching, idle
 from headrace.runtime.loading import blob as blobs
 from headrace.runtime.loading.batch_size import with_batch
 from headrace.runtime.loading.entry import USUAL, Again, NetworkState, Residence, plain_name
@@ -132,6 +132,7 @@ class Core:
         self.shadows = Shadows(
             self.networks, self._load_shadow, self._life.unload, self.counters.requests, asker
         )
+        self.idle = idle.IdleNetworks(self._timer, self.networks, self._unload_idle)
         self.recent = RecentNetworks(self._timer, lambda: self._loads.close(free_graphs))
         services = Services(
             self._executors,
@@ -181,12 +182,12 @@ class Core:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
             The future raises what `Plugin.load_network` and `network` raise.
         """
-        device = self._resolve(request.device)
+        device, idle_seconds = self._resolve(request.device), self._idle_seconds(request, owner)
         if residence is None:
             again, residence = self._of_client(device, owner)
         else:
             again = partial(self._load_again, network, device, owner, residence)
-        return self._begin_load(
+        load = self._begin_load(
             request,
             network,
             device,
@@ -197,6 +198,8 @@ class Core:
             residence=residence,
             asker=asker,
         )
+        self.idle.watch(request, idle_seconds)
+        return load
 
     def know_network(
         self,
@@ -208,9 +211,11 @@ class Core:
     ) -> NetworkEntry:
         """Lists a network on the disk that its first request loads. Arguments and errors are those
         of `load_network`."""
-        device = self._resolve(request.device)
+        device, idle_seconds = self._resolve(request.device), self._idle_seconds(request, owner)
         again = partial(self._load_again, network, device, owner, residence)
-        return self._life.know(request, again, owner, residence)
+        known = self._life.know(request, again, owner, residence)
+        self.idle.watch(request, idle_seconds)
+        return known
 
     def is_budgeted(self, device: DeviceName) -> bool:
         """Whether networks on a device count for a memory budget. Raises as `plugin`."""
@@ -230,7 +235,7 @@ class Core:
         to = DeviceName.parse(device or blob.device, field="device" if device else "blob")
         kept = {key: text for key, text in blob.config.items() if key != "DEVICE_ID" or not to.id}
         request = LoadRequest(name, to, {**kept, **config}, blob_options(blob), "import")
-        resolved = self._resolve(request.device)
+        resolved, idle_seconds = self._resolve(request.device), self._idle_seconds(request, None)
 
         def compile_network(entry: NetworkEntry) -> ExecutableNetwork:
             notes = why_not_native(blob, self.plugins.plugin(resolved.type), request.device)
@@ -244,7 +249,7 @@ class Core:
 
         again, residence = self._of_client(resolved, None)
         span = self._load_span(request, replace)
-        return self._life.load(
+        load = self._life.load(
             request,
             read,
             compile_network,
@@ -254,6 +259,8 @@ class Core:
             again=again,
             residence=residence,
         )
+        self.idle.watch(request, idle_seconds)
+        return load
 
     def cancel_load(self, load: Future[NetworkEntry]) -> None:
         """Cancels a load whose caller no longer waits."""
@@ -430,6 +437,7 @@ class Core:
         """
         late = self._timer.schedule(deadline, self.plugins.kill)
         self.shadows.stop()
+        self.idle.close()
         self.networks.cold.stop()
         self._life.stop()
         self.recent.close()
@@ -552,6 +560,28 @@ class Core:
             there.set_result(entry)
             return there
 
+    def _idle_seconds(self, request: LoadRequest, owner: object) -> float:
+        return 0.0 if self._why_it_stays(owner) else idle.idle_seconds(request.config)
+
+    def _why_it_stays(self, owner: object) -> str:
+        """Why a network stays that nobody uses; empty if it may be unloaded."""
+        if owner is not None:
+            return "the network is of the model repository"
+        shared = self.store is not None and self.store.shared
+        return "this server is a replica of a cluster" if shared else ""
+
+    def _unload_idle(self, request: LoadRequest) -> None:
+        def unload() -> None:
+            with suppress(NotFound):  # somebody was faster
+                self.unload_network(
+                    request.name,
+                    request.version,
+                    stays=lambda entry: not idle.is_of(entry, request),
+                )
+                self.idle.unloaded(request.name)
+
+        self._loads.close(unload)
+
     def _lent(
         self, name: str, device: DeviceName, network: Network
     ) -> AbstractContextManager[Callable[[], None]]:
@@ -591,11 +621,12 @@ class Core:
         """
         options = replace(request.options, members=device.members)
         said, told = replicas.split(request.config, alone=not (self.store and self.store.shared))
+        said, also_told = idle.split(said, stays=self._why_it_stays(entry.owner))
 
         def load(config: Mapping[str, str]) -> ExecutableNetwork:
             own = checked_for(config, request.device)
             given: Network = entry.record.given
-            beside = (*given.notes, *notes, *told)
+            beside = (*given.notes, *notes, *told, *also_told)
             load = Load(
                 with_batch(given, request),
                 own,

@@ -103,6 +103,7 @@ class ServerCore:
             else Networks(self.core.networks)
         )
         self.core.networks.cold.ended = self.network_changed
+        self.core.idle.unloaded = self.network_changed
         self.unready: str | None = "starting"
         self.health = HealthReporter(self.networks)
         self._elsewhere = hosting.elsewhere
