@@ -33,6 +33,7 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.execution_timeout import Patience
 from headrace.runtime.execution.job import Job, LayerProfile, Outcome
 from headrace.runtime.execution.ports import PortCheck
+from headrace.runtime.execution.request_shapes import RequestShapes
 from headrace.runtime.execution.stages import Dispatcher, Stage, StageRunner
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.execution.timer import Timer
@@ -193,6 +194,8 @@ class ExecutableNetwork:
                     field="session",
                 )
             self._check(job)
+            if self._request_shapes.counts:
+                self._request_shapes.count(job)
             try:
                 place.admission.admit(job)
             except QueueFull:
@@ -300,6 +303,10 @@ class ExecutableNetwork:
         return None if self.states or self._draws else ()
 
     @cached_property
+    def _request_shapes(self) -> RequestShapes:
+        return RequestShapes(self.inputs)  # as the device has left them
+
+    @cached_property
     def _draws(self) -> bool:
         return bool(self.random_layers())
 
@@ -362,6 +369,7 @@ class ExecutableNetwork:
             "OPTIMAL_NUMBER_OF_INFER_REQUESTS": self._optimal_number_of_infer_requests,
             "EXECUTION_DEVICES": self._execution_devices,
             "LOADED_FROM_CACHE": lambda: self.loaded_from_cache,
+            "REQUEST_SHAPES": lambda: self._request_shapes.to_texts(),
             "NOTES": lambda: list(self.notes),
             **self._metrics(),
         }

@@ -30,6 +30,7 @@ class NetworkInFront(ExecutableNetwork):
         self.statistics = inner.statistics  # a device may count runs there
         self.inputs, self.outputs, self.defaults = inner.inputs, inner.outputs, inner.defaults
         self._check = inner._check
+        self._request_shapes = inner._request_shapes  # which has those of a warm-up
         self._own = own
 
     @property
