@@ -32,6 +32,7 @@ PROGRAMS = (
     "docs/use/sequences.md",
     "docs/use/response-cache.md",
     "docs/use/shared-memory.md",
+    "docs/use/tune.md",
     "docs/use/hetero.md",
     "docs/use/multi-and-auto.md",
     "docs/use/pipelines.md",
@@ -43,6 +44,7 @@ SCRIPTS = (
     "docs/use/command-line.md",
     "docs/run/runbook.md",
     "docs/use/sequences.md",
+    "docs/use/tune.md",
     "docs/use/hetero.md",
     "docs/use/multi-and-auto.md",
     "docs/use/batch.md",
@@ -144,7 +146,7 @@ def run_script(page: str) -> str:
     """What the page's commands print; serving, drawing and measuring are tested elsewhere."""
     printed = []
     for words in commands(page):
-        if words[0] in ("serve", "benchmark") or {"--svg", "--png", "--dot"} & {*words}:
+        if words[0] in ("serve", "benchmark", "tune") or {"--svg", "--png", "--dot"} & {*words}:
             continue
         ended = CliRunner().invoke(make_app(words), words, catch_exceptions=False)
         assert ended.exit_code == 0, (words, ended.output)

@@ -21,6 +21,7 @@ from headrace.client.cli.console import fail
 from headrace.client.cli.failures import CommandFailure, told
 from headrace.client.cli.status import command as status
 from headrace.client.cli.status import top
+from headrace.client.cli.tune import command as tune
 from headrace.wire.errors import ErrorDetails
 
 GROUP: Final = "headrace.commands"
@@ -38,6 +39,7 @@ _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "query": query.query,
     "infer": infer.infer,
     "benchmark": benchmark.benchmark,
+    "tune": tune.tune,
     "metric": devices.metric,
     "config": devices.config,
     "export": networks.export,

@@ -130,7 +130,7 @@ def benchmark(
     """
     schedule = _schedule(rate, arrivals, callers)
     if plot_file is not None:
-        _check_plot(plot_file)
+        check_plot(plot_file)
     wanted = {**console.pairs(config, "--config"), **_hint(hint)}
     sizes = {name: parse_shape(text) for name, text in console.pairs(shapes, "--shape").items()}
     if network and (model is not None or repository or device or wanted):
@@ -211,7 +211,8 @@ def _hint(hint: str) -> dict[str, str]:
     return {"PERFORMANCE_HINT": hint.upper()} if hint else {}
 
 
-def _check_plot(path: Path) -> None:
+def check_plot(path: Path) -> None:
+    """Ends the program if no chart can be written to the path."""
     if path.suffix.lower() not in SUFFIXES:
         raise typer.BadParameter(
             f"{path} does not end in {' or '.join(SUFFIXES)}", param_hint="--plot"

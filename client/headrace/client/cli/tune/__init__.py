@@ -1,0 +1,1 @@
+"""``headrace tune``: the device, streams, threads and batch that answer most requests in time."""

@@ -1,0 +1,83 @@
+"""Writes what was chosen into a ``network.toml``. All else in it stays, comments too."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.client.cli.console import fail
+from headrace.client.cli.tune.candidates import Variant
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+FILE: Final = "network.toml"
+
+
+class DescriptionFile:
+    """A ``network.toml``. A file that cannot be read, or a folder that cannot be written to, ends
+    the program, best before anything is measured.
+
+    Args:
+        path: the file, which need not exist, or its folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = (path / FILE if path.is_dir() else path).resolve()
+        if not os.access(self.path.parent, os.W_OK):
+            fail(f"cannot write {self.path}: its folder is missing or cannot be written to")
+        self._read()
+
+    def write(self, choice: Variant) -> None:
+        """Writes the device and the keys of the choice. The file is written whole or not at all."""
+        import tomlkit
+
+        said = self._read()
+        said["device"] = choice.device
+        if choice.config:
+            said.setdefault("config", tomlkit.table()).update(choice.config)
+        try:
+            self._replace(tomlkit.dumps(said))
+        except OSError as error:
+            fail(f"cannot write {self.path}: {error.strerror or error}")
+
+    def _read(self) -> TOMLDocument:
+        import tomlkit  # slow to import
+        from tomlkit.exceptions import TOMLKitError
+
+        try:
+            said = tomlkit.parse(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return tomlkit.document()
+        except (TOMLKitError, UnicodeDecodeError) as error:
+            fail(f"{self.path} is not valid TOML: {error}; mend it, or leave --write out")
+        except OSError as error:
+            fail(f"cannot read {self.path}: {error.strerror or error}")
+        config: Any = said.get("config", {})
+        if not isinstance(config, dict):
+            fail(f"{self.path}: config is not a table; mend it, or leave --write out")
+        return said
+
+    def _replace(self, text: str) -> None:
+        descriptor, name = tempfile.mkstemp(prefix=f".{FILE}.", dir=self.path.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(descriptor)
+            temporary.chmod(self._mode())
+            temporary.replace(self.path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def _mode(self) -> int:
+        try:
+            return self.path.stat().st_mode & 0o777
+        except FileNotFoundError:
+            mask = os.umask(0)
+            os.umask(mask)
+            return 0o666 & ~mask
