@@ -217,6 +217,63 @@ def readiness(port: int) -> str:
         return ""
 
 
+def test_a_start_with_a_budget_copies_no_model(bucket: Bucket, tmp_path: Path) -> None:
+    for number in range(12):
+        bucket.put_model(f"cold/n{number}/1/model.onnx", number)
+        bucket.put_model(f"cold/n{number}/2/model.onnx", number + 100)
+        bucket.put(f"cold/n{number}/network.toml", b"# 9 bytes")
+    started = options("s3://models/cold", tmp_path, "--memory-budget", "CPU=1GiB")
+    with Server(*started, environment=bucket.environment) as server:
+        assert server.total("headrace_repository_copied_bytes_total") == 12 * 9
+        reasons = {each["name"]: each["reason"] for each in index(server) if each["state"]}
+        assert reasons["n3"] == "its next request copies it from the store and loads it"
+        assert answer(server, "n3") == 103
+        copied = server.total("headrace_repository_copied_bytes_total") - 12 * 9
+        assert copied == len(adds(103).SerializeToString())  # the one version that is served
+        assert server.total("headrace_load_stage_seconds_count", stage="copy") == 1
+        assert answer(server, "n4") == 104
+        server.kill()
+    bucket.go()
+    with Server(*started, environment=bucket.environment) as server:
+        assert answer(server, "n3") == 103
+        with pytest.raises(grpc.RpcError) as raised:
+            answer(server, "n5")
+        assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert "EndpointConnectionError" in raised.value.details()
+        assert f"127.0.0.1:{bucket.port}" not in raised.value.details()
+        bucket.come()
+        until(lambda: is_answer(server, 105, "n5"))
+
+
+def index(server: Server) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = json.loads(post(server, "/v2/repository/index"))
+    return found
+
+
+def post(server: Server, path: str) -> bytes:
+    request = urllib.request.Request(f"http://{server.http}{path}", b"{}")
+    with urllib.request.urlopen(request, timeout=CALL_SECONDS) as reply:
+        data: bytes = reply.read()
+    return data
+
+
+def test_a_network_that_changed_before_its_first_request_is_loaded_by_its_name(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    bucket.put_model("late/m/1/model.onnx", 1)
+    bucket.put_model("late/other/1/model.onnx", 5)
+    started = options("s3://models/late", tmp_path, "--memory-budget", "CPU=1GiB")
+    with Server(*started, environment=bucket.environment) as server:
+        bucket.put_model("late/m/1/model.onnx", 2)
+        with pytest.raises(grpc.RpcError) as raised:
+            answer(server)
+        assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert "m/1/model.onnx changed while it was copied" in raised.value.details()
+        post(server, "/v2/repository/models/m/load")
+        assert answer(server) == 2
+        assert answer(server, "other") == 5
+
+
 def test_a_bucket_that_is_not_there_refuses_the_start(bucket: Bucket, tmp_path: Path) -> None:
     started = options("s3://nosuchbucket/m", tmp_path)
     code, said = refused_start(*started, environment=bucket.environment)

@@ -145,10 +145,10 @@ class ServerCore:
                 break
             except OSError as error:
                 is_busy = isinstance(error, BlockingIOError)
-                if mirror.has_copies and tries >= _AWAY_TRIES and not is_busy:
+                if mirror.has_networks and tries >= _AWAY_TRIES and not is_busy:
                     _log.error("%s; the copies of an earlier run are served", error.strerror)
                     break
-                if not (is_busy or mirror.has_copies or isinstance(error, StoreAway)):
+                if not (is_busy or mirror.has_networks or isinstance(error, StoreAway)):
                     with usable("model_repository"):
                         raise
                 self.unready = "the model repository cannot be read; the log says why"

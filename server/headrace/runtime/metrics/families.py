@@ -111,7 +111,7 @@ LOAD_STAGE_SECONDS: Final = Family(
     "load_stage_seconds",
     "histogram",
     ("stage",),
-    "Time that a stage of a load took: read, check, transform, compile, publish.",
+    "Time that a stage of a load took: copy, read, check, transform, compile, publish.",
     LOAD_STAGES,
 )
 NETWORK_MEMORY_BYTES: Final = Family(

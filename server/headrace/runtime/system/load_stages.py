@@ -1,9 +1,9 @@
 """How long each stage of a load takes.
 
-`read` reads the model's bytes, `check` looks at what is in them and at what the device supports,
-`transform` makes the network that the device gets, `compile` makes it executable, and `publish`
-warms it up, writes it down and lets requests in. A stage within another one is not counted for the
-outer one, so all of them together are the load.
+`copy` copies a model from the store of a repository, `read` reads the model's bytes, `check` looks
+at what is in them and at what the device supports, `transform` makes the network that the device
+gets, `compile` makes it executable, and `publish` warms it up, writes it down and lets requests in.
+A stage within another one is not counted for the outer one, so all of them together are the load.
 
 The load's context carries its stages, so no step between passes them on.
 """
@@ -20,7 +20,7 @@ Ended: TypeAlias = Callable[[str, float, float, "BaseException | None"], object]
 """Hears of a stage's name, start and end, on the monotonic clock, and of the error that ended
 it."""
 
-STAGES: Final = ("read", "check", "transform", "compile", "publish")
+STAGES: Final = ("copy", "read", "check", "transform", "compile", "publish")
 
 
 class LoadStages:

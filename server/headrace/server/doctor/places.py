@@ -106,8 +106,12 @@ def _check_store(address: str, settings: Settings) -> Iterator[Finding]:
             yield warning("repository", f"{name}: {network.fault}", f"correct {address}/{name}")
     size, most = sum(each.size for each in networks.values()), settings.max_cache_bytes
     if size > most:
-        message = f"{address} has {size_text(size)}, and copies may take {size_text(most)}"
-        yield warning("repository", message, "raise --max-cache-bytes")
+        message = (
+            f"{address} has {size_text(size)} in all versions, and copies may take "
+            f"{size_text(most)}; what was read least recently is copied again when it is needed"
+        )
+        remedy = "raise --max-cache-bytes if the networks that are in use together take more"
+        yield warning("repository", message, remedy)
     elif not networks:
         remedy = "put each network into a folder of its own: NAME/model.onnx or NAME/1/model.onnx"
         yield warning("repository", f"{address} has no networks", remedy)

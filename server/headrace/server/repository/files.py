@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from headrace.runtime.cache.models import KnownModels
 from headrace.runtime.config.device_name import DeviceName
-from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from headrace.runtime.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.entry import FIRST_VERSION, check_network_name, is_network_name
 from headrace.runtime.loading.versions import highest
@@ -20,6 +29,7 @@ from headrace.runtime.pipelines.description import FILE as PIPELINE
 from headrace.runtime.pipelines.model import network_of
 from headrace.runtime.system.atomic_file import read_file
 from headrace.runtime.system.buffers import Buffer
+from headrace.runtime.system.load_stages import load_stage
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions, Reference
 from headrace.server.repository import folder
 from headrace.server.repository.description import Description, read_description
@@ -36,6 +46,8 @@ from headrace.server.repository.named_files import file_inside
 from headrace.server.repository.ovms import FILE as OVMS
 from headrace.server.repository.ovms import OvmsFile, OvmsNetworks
 from headrace.server.repository.pipelines import MAX_BYTES, parse_pipeline
+
+_log = logging.getLogger(__name__)
 
 _AS_IT_IS: Final = NetworkOptions()
 
@@ -83,7 +95,7 @@ class RepositoryFiles:
             return {name: self._of_ovms(networks, name) for name in sorted(networks.names())}
         if self._root is None:
             return {}
-        found = folder.look(self._root)
+        found = {name: self._marked(each) for name, each in folder.look(self._root).items()}
         for name, fault in self._faults().items():
             found[name] = self._with_fault(name, found.get(name), fault)
         return found
@@ -147,7 +159,27 @@ class RepositoryFiles:
         if files.fault:
             raise FailedPrecondition(files.fault, field="model")
         self._check_unchanged(network_folder, version, files.signature)
-        whole = network_folder.path
+        with self._copied(network_folder.path, files.folder):
+            return self._read(network_folder, version, spooled=spooled)
+
+    def is_copied(self, network_folder: NetworkFolder, version: str) -> bool:
+        """Whether a version's files are on this machine, and need not be copied from a store."""
+        there = network_folder.path, network_folder.versions[version].folder
+        return self._mirror is None or all(map(self._mirror.is_copied, there))
+
+    def refresh(self, name: str) -> None:
+        """Has a network as it is in the store now, if there is a store and that answers."""
+        if self._mirror is None:
+            return
+        try:  # the names in that configuration are not those of folders
+            self._mirror.sync("" if self._ovms is not None else name)
+        except OSError as error:
+            _log.warning("network %s is loaded as it was: %s", name, error.strerror)
+
+    # -- inside --
+
+    def _read(self, network_folder: NetworkFolder, version: str, *, spooled: bool) -> Network:
+        files, whole = network_folder.versions[version], network_folder.path
         is_inside = files.folder.resolve().is_relative_to(whole.resolve())  # otherwise a link
         try:
             within = whole if is_inside else files.folder
@@ -190,9 +222,45 @@ class RepositoryFiles:
         assert self._root is not None
         if self._ovms is None:
             found, fault = folder.look_at(self._root, name), self._faults().get(name)
+            found = self._marked(found) if found is not None else None
             return found if fault is None else self._with_fault(name, found, fault)
         networks = self._ovms.networks()
         return self._of_ovms(networks, name) if name in networks.names() else None
+
+    @contextmanager
+    def _copied(self, *folders: Path) -> Iterator[None]:
+        """
+        Raises:
+            ResourceExhausted: there is no room for a copy.
+            Unavailable: the store has other files now, or cannot be read.
+        """
+        with ExitStack() as held:
+            if self._mirror is not None:
+                try:
+                    with load_stage("copy"):
+                        held.enter_context(self._mirror.used(*folders))
+                except OSError as error:
+                    why = error.strerror or type(error).__name__
+                    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                    raise (ResourceExhausted(why) if full else Unavailable(why)) from error
+            yield
+
+    def _marked(self, found: NetworkFolder) -> NetworkFolder:
+        """The folder with signatures that change with the files of the store. Those of a copy
+        change when it is copied."""
+        if self._mirror is None:
+            return found
+        mark = self._mirror.mark
+        own = mark(found.path)
+
+        def marked(files: Files) -> Files:
+            names = [stamp.path for stamp in files.signature]
+            marks = [mark(files.folder)]
+            marks += [own] if any(name.startswith("../") for name in names) else []
+            return replace(files, signature=tuple(map(folder.stamp_of, names + marks)))
+
+        versions = {version: marked(files) for version, files in found.versions.items()}
+        return replace(found, versions=versions, description=marked(found.description))
 
     def _faults(self) -> Mapping[str, str]:
         """Why the newest files of networks are not in the folder, by name."""
@@ -218,7 +286,7 @@ class RepositoryFiles:
             whole = Files(self._root, (stamp,), settled=True, source=OVMS)
             return NetworkFolder(self._root, {FIRST_VERSION: whole}, whole, name=name)
         model = networks.models[name]
-        found = folder.look_in(self._root, model.path)
+        found = self._marked(folder.look_in(self._root, model.path))
         signature = (*found.description.signature, folder.stamp_of(model.text))
         return replace(
             found, name=name, description=replace(found.description, signature=signature)

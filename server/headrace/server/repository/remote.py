@@ -9,11 +9,14 @@ tag of each file when it is asked for that file.
 from __future__ import annotations
 
 import errno
+import html
+import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Any, Final, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, urljoin
 
 from headrace.runtime.errors import InvalidArgument
 
@@ -22,6 +25,13 @@ MAX_OBJECTS: Final = 50_000
 _MAX_DEPTH: Final = 10
 _MAX_NAME_BYTES: Final = 255
 _PIECE_BYTES: Final = 8 << 20
+_PAGE_BYTES: Final = 4 << 20
+"""An index page of a web server has no more."""
+_LINK: Final = re.compile(r"""\bhref\s{0,9}=\s{0,9}(?:"([^"]{1,2000})"|'([^']{1,2000})')""", re.I)
+_CONNECT_SECONDS, _READ_SECONDS = 10, 60
+"""For how long a store may be silent."""
+_LEAST_BYTES_A_SECOND: Final = 1000
+"""A store that sends an object more slowly than this is given up after `_READ_SECONDS`."""
 _WEB: Final = frozenset({"http", "https"})
 _TAGS: Final = (
     "ETag",
@@ -35,14 +45,14 @@ _TAGS: Final = (
 )
 """What changes with an object's content, under the names that stores give it; the best first."""
 
-_TRIES_ONCE: Final[Mapping[str, Any]] = {
+_OF_S3: Final[Mapping[str, Any]] = {
     "config_kwargs": {
-        "connect_timeout": 10,
-        "read_timeout": 60,
+        "connect_timeout": _CONNECT_SECONDS,
+        "read_timeout": _READ_SECONDS,
         "retries": {"mode": "standard", "max_attempts": 2},
     }
 }
-"""Options of S3: whoever copies tries again, and waits longer each time."""
+"""Whoever copies tries again, and waits longer each time."""
 
 
 class StoreAway(OSError):
@@ -93,9 +103,9 @@ def open_store(address: str, field: str, **options: Any) -> tuple[Any, str]:
 class RemoteFolder:
     """Lists a folder of a store, and reads its objects. All methods wait for the store.
 
-    Not thread-safe. It keeps no credentials: the store's library finds them in the environment. An
-    error has the address and the kind of what went wrong, and never the text of a library, which
-    might have more.
+    Thread-safe, but for `objects`, which one thread at a time may call. It keeps no credentials:
+    the store's library finds them in the environment. An error has the address or the path, and the
+    kind of what went wrong, and never the text of a library, which might have more.
 
     Args:
         address: such as ``s3://bucket/folder``.
@@ -110,7 +120,9 @@ class RemoteFolder:
         kind = address.partition("://")[0]
         self.address = address
         self._web = kind in _WEB
-        options = dict(_TRIES_ONCE) if kind == "s3" else {}
+        options: Mapping[str, Any] = _OF_S3 if kind == "s3" else {}
+        if self._web:
+            options = {"client_kwargs": _of_web(secure=kind == "https")}
         with self._reaching(address):
             self._files, place = open_store(
                 address,
@@ -145,23 +157,35 @@ class RemoteFolder:
         """The bytes of an object.
 
         Raises:
-            ObjectChanged: it has another size than the listing said. Also raises as the class says.
+            ObjectChanged: it is not the one that the listing had. Also raises as the class says.
         """
         options = (
             {"block_size": 0, "size": each.size}  # one request, and no other for the size
             if self._web
             else {"block_size": _PIECE_BYTES, "cache_type": "none"}
         )
-        left = each.size
+        left, begun = each.size, time.monotonic()
         with (
-            self._reaching(f"{self.address}/{each.path}"),
+            self._reaching(each.path),
             closing(self._files.open(each.place, "rb", **options)) as file,
         ):
             while left and (piece := bytes(file.read(min(left, _PIECE_BYTES)))):
                 left -= len(piece)
+                took = time.monotonic() - begun
+                if took > _READ_SECONDS and each.size - left < took * _LEAST_BYTES_A_SECOND:
+                    raise TimeoutError
                 yield piece
-            if left or file.read(1):
+            if left or file.read(1) or not self._is_still(each):
                 raise ObjectChanged(errno.ESTALE, f"{each.path} changed while it was copied")
+
+    def _is_still(self, each: Object) -> bool:
+        """Whether an object is the one that the listing had. A store that does not tell while it is
+        read that it is another one now tells it afterwards."""
+        self._files.invalidate_cache()
+        facts = self._files.info(each.place)
+        return facts.get("size") == each.size and (
+            not each.tag or each.tag in (str(facts.get(name)) for name in _TAGS)
+        )
 
     def _find(self) -> Iterator[dict[str, Any]]:
         return iter(self._files.find(self._place, detail=True, **self._bound).values())
@@ -171,16 +195,34 @@ class RemoteFolder:
         folders = [(f"{self._place}/", 0)]
         while folders:
             folder, depth = folders.pop()
-            for each in self._files.ls(folder, detail=True):
-                name = str(each["name"])
-                last = name.rstrip("/").rpartition("/")[2]
-                if last.startswith((".", "?")) or "?" in name or "#" in name:
-                    continue
-                if each["type"] != "directory":
+            for name in self._links(folder):
+                if not name.endswith("/"):
                     yield self._files.info(name)
                 elif depth < _MAX_DEPTH:
                     folders.append((name, depth + 1))
-                    yield each
+                    yield {"name": name, "type": "directory"}
+
+    def _links(self, folder: str) -> list[str]:
+        """The addresses of what lies in a folder of a web server, by the links of its index page.
+        Those of folders end with a slash. Links that lead elsewhere are left out."""
+        page = bytearray()
+        # One request, and no other for the size.
+        with closing(self._files.open(folder, "rb", block_size=0, size=1)) as file:
+            if not str(file.r.headers.get("Content-Type", "text/html")).startswith("text/html"):
+                return []
+            while piece := file.read(_PAGE_BYTES):
+                page += piece
+                if len(page) > _PAGE_BYTES:
+                    message = f"an index page of {self.address} has more than {_PAGE_BYTES:,} bytes"
+                    raise OSError(errno.EFBIG, message)
+        found = set()
+        for link in _LINK.finditer(page.decode(errors="replace")):
+            name = urljoin(folder, html.unescape(link[1] or link[2]))
+            inside = unquote(name[len(folder) :].removesuffix("/"))
+            is_inside = name.startswith(folder) and not set(name) & set("?#")
+            if is_inside and "/" not in inside and _is_path(inside):
+                found.add(name)
+        return sorted(found)
 
     def _object(self, fact: Mapping[str, Any]) -> Object:
         place, size = str(fact["name"]), fact.get("size")
@@ -194,7 +236,7 @@ class RemoteFolder:
     def _reaching(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (InvalidArgument, ObjectChanged):
+        except (InvalidArgument, ObjectChanged, StoreAway):
             raise
         except Exception as error:
             raise self._told(error, what) from error
@@ -209,11 +251,44 @@ class RemoteFolder:
         missing = isinstance(error, FileNotFoundError) and not (self._web and error.__cause__)
         if missing or status == 404:
             return FileNotFoundError(errno.ENOENT, f"there is no {what}")
+        if isinstance(error, OSError) and error.errno == errno.EFBIG:
+            return error
         if isinstance(error, OSError) and error.errno == errno.EBUSY:  # s3fs: other content now
             return ObjectChanged(errno.ESTALE, f"{what} changed while it was copied")
-        kind = type(error.__cause__ or error).__name__
-        why = f"status {status}" if status else kind
+        cause = error.__cause__ or error
+        why = f"status {status}" if status else type(cause).__name__
+        if isinstance(cause, StoreAway):
+            why = str(cause.strerror)
         return StoreAway(errno.EHOSTUNREACH, f"{what} cannot be reached: {why}")
+
+
+def _of_web(*, secure: bool) -> dict[str, Any]:
+    """Options of aiohttp's session. Bodies come as they are: one that was compressed would have
+    another size than the server tells, or any.
+
+    Args:
+        secure: whether a redirect has to lead to https.
+    """
+    try:
+        import aiohttp  # the extra may be missing
+    except ImportError:
+        return {}
+
+    async def redirected(_session: object, _context: object, facts: Any) -> None:
+        to = urljoin(str(facts.url), facts.response.headers.get("Location", ""))
+        if secure and not to.startswith("https:"):
+            raise StoreAway(errno.EHOSTUNREACH, "a redirect leads away from https")
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_redirect.append(redirected)
+    return {
+        "auto_decompress": False,
+        "headers": {"Accept-Encoding": "identity"},
+        "timeout": aiohttp.ClientTimeout(
+            total=None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS
+        ),
+        "trace_configs": [trace],
+    }
 
 
 def _status(error: BaseException) -> int | None:

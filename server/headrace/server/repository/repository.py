@@ -112,6 +112,8 @@ class Repository:
                 description is wrong.
             Also raises as `Core.load_network`.
         """
+        if not on_disk:
+            self.files.refresh(reference.network)
         folder = self.files.find(reference.network)
         description = self.files.describe(reference.network, folder)
         if name == reference.network and reference == Reference(name) and not on_disk:
@@ -232,7 +234,7 @@ class Repository:
             if folder is not None and version in folder.versions:
                 reason = reason or folder.versions[version].fault
             if entry is not None:
-                reason = reason or entry.reason or _COLD.get(entry.state, "")
+                reason = reason or entry.reason or self._why_cold(entry, folder)
             elif not reason and folder is not None:
                 reason = LEFT_OUT if status.seen is not None and version not in wanted else ""
             state = entry.state if entry is not None else None
@@ -242,11 +244,19 @@ class Repository:
             return rows
         return [RepositoryVersion(name, "", None, fault, 0)]
 
+    def _why_cold(self, entry: NetworkEntry, folder: NetworkFolder | None) -> str:
+        version = entry.key.version
+        if entry.state not in _COLD or folder is None or version not in folder.versions:
+            return _COLD.get(entry.state, "")
+        is_copied = self.files.is_copied(folder, version)
+        return _COLD[entry.state] if is_copied else _NOT_COPIED
+
 
 _COLD: Final = {
     NetworkState.KNOWN: "its first request loads it",
     NetworkState.EVICTED: "it made room for others; its next request loads it",
 }
+_NOT_COPIED: Final = "its next request copies it from the store and loads it"
 _log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 2.0

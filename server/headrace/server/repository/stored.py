@@ -1,7 +1,7 @@
-"""The networks of a store, in folders that are copied whole. Nothing here asks the store.
+"""The networks of a store, in folders that are copied. Nothing here asks the store.
 
 A network's folder is one, and each folder of a version in it is one of its own: so a version is not
-copied again because another one comes.
+copied unless somebody reads it, and not again because another one comes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from headrace.runtime.loading.entry import is_version
 from headrace.server.repository.folder import MAX_FILES
@@ -18,28 +18,35 @@ from headrace.server.repository.model_config import MODEL
 from headrace.server.repository.remote import Object
 
 _NO_SIZE: Final = "the server does not tell its size"
+_EARLY_BYTES: Final = 8 << 20
+"""No description has more."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFolder:
-    """A folder that is copied whole.
+    """A folder that is copied.
 
     Attributes:
+        place: where it lies in the store, for people.
         files: its objects, by their path in it.
-        links: the digests of the folders that its copy leads to, by their path in it.
-        digest: changes with any of these, and names the copy.
+        links: the digests of the folders that its copy leads to, by their path in it. None for the
+            folder of a version.
+        early: the files that are copied before anybody reads the folder: what describes a network.
+        digest: changes with any of these, and names the copy. The part before the ``-`` changes
+            with the files alone.
     """
 
+    place: str
     files: Mapping[str, Object]
-    links: Mapping[str, str]
+    links: Mapping[str, str] = field(default_factory=dict)
+    early: frozenset[str] = frozenset()
+    is_version: bool = False
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
-        facts = [
-            sorted((each.path, each.size, each.tag) for each in self.files.values()),
-            sorted(self.links.items()),
-        ]
-        digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        digest = _digest(sorted((each.path, each.size, each.tag) for each in self.files.values()))
+        if not self.is_version:
+            digest += f"-{_digest(sorted(self.links.items()))}"
         object.__setattr__(self, "digest", digest)
 
 
@@ -67,6 +74,21 @@ class StoredNetwork:
         return sum(each.size for folder in self.folders for each in folder.files.values())
 
 
+def is_early(path: str, size: int) -> bool:
+    """Whether a file in the folder of a network may be its description, or one that this names."""
+    return size <= _EARLY_BYTES and not path.endswith(".onnx")
+
+
+def is_of_version(digest: str) -> bool:
+    """Whether a digest is that of a version's folder."""
+    return "-" not in digest
+
+
+def files_digest(digest: str) -> str:
+    """What of a folder's digest changes with its files alone."""
+    return digest.partition("-")[0]
+
+
 def stored_networks(
     objects: Iterable[Object], wanted: Collection[str] = ()
 ) -> dict[str, StoredNetwork]:
@@ -88,7 +110,7 @@ def stored_networks(
 
 def _network(name: str, files: Mapping[str, Object], wanted: Collection[str]) -> StoredNetwork:
     if "" in files:
-        alone = StoredFolder({name: files[""]}, {})
+        alone = StoredFolder(name, {name: files[""]}, early=frozenset({name}))
         stem = name.removesuffix(".onnx")
         fault = "" if name in wanted else f"is a file; move it to {stem}/{MODEL}"
         return StoredNetwork((alone,), file=name, fault=fault or _fault_of((alone,)))
@@ -98,10 +120,23 @@ def _network(name: str, files: Mapping[str, Object], wanted: Collection[str]) ->
         at = next((at for at, step in enumerate(steps[:-1], 1) if is_version(step)), 0)
         folder = "/".join(steps[:at])
         parts.setdefault(folder, {})["/".join(steps[at:])] = each
-    versions = {path: StoredFolder(inside, {}) for path, inside in parts.items() if path}
-    own = StoredFolder(parts[""], {path: each.digest for path, each in versions.items()})
+    own_files = parts.pop("")
+    versions = {
+        path: StoredFolder(f"{name}/{path}", inside, is_version=True)
+        for path, inside in parts.items()
+    }
+    own = StoredFolder(
+        name,
+        own_files,
+        {path: each.digest for path, each in versions.items()},
+        frozenset(path for path, each in own_files.items() if is_early(path, each.size)),
+    )
     folders = (*versions.values(), own)
     return StoredNetwork(folders, fault=_fault_of(folders))
+
+
+def _digest(facts: Any) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
 def _fault_of(folders: Iterable[StoredFolder]) -> str:

@@ -111,8 +111,8 @@ class Settings:
     max_cache_bytes: int = option(
         10 * GIB,
         "disk space for compiled networks and weights; the least recently used are removed. As "
-        "much again for copies of a model repository in a store; a network beyond that is not "
-        "copied",
+        "much again for copies of a model repository in a store; those that were read least "
+        "recently are removed",
         notation=SIZE,
         minimum=MIB,
     )

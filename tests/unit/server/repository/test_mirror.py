@@ -1,17 +1,23 @@
-"""The copy of a repository in a store: what is copied, when, how often, and what stays."""
+"""The repository of a store on this machine: what is copied, when, how often, and what stays."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from headrace.runtime.errors import ResourceExhausted, Unavailable
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.system.atomic_file import lock_file, write_file
-from headrace.server.repository import mirror as module
+from headrace.server.repository import copies as module
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.folder import look
 from headrace.server.repository.mirror import Mirror
@@ -39,8 +45,10 @@ class Store(RemoteFolder):
     def pieces(self, each: Object) -> Iterator[bytes]:
         self.before_read(each.path)
         self.read.append(each.path)
+        if self.away:
+            raise StoreAway(errno.EHOSTUNREACH, f"{each.path} cannot be reached: NoCable")
         data = self.holds[each.path]
-        if len(data) != each.size:
+        if (len(data), str(hash(data))) != (each.size, each.tag):
             raise ObjectChanged(errno.ESTALE, f"{each.path} changed while it was copied")
         yield data[:3]
         yield data[3:]
@@ -66,9 +74,21 @@ def new(store: Store, cache: Path, max_bytes: int = 1000) -> Mirror:
     return Mirror(store, cache, max_bytes, ("config.json",))
 
 
-def files(mirror: Mirror) -> dict[str, bytes]:
+def read(mirror: Mirror, *folders: str) -> dict[str, bytes]:
+    """Every file of folders, as somebody who loads a network finds it."""
+    places = [mirror.root / each for each in folders]
+    with mirror.used(*places):
+        return {
+            str(Path(folder, path.relative_to(place))): path.read_bytes()
+            for folder, place in zip(folders, places, strict=True)
+            for path in place.rglob("*")
+            if path.is_file() and not path.name.startswith(".")
+        }
+
+
+def names(mirror: Mirror) -> set[str]:
     """Every file that a reader of the repository finds, through links."""
-    found: dict[str, bytes] = {}
+    found: set[str] = set()
 
     def walk(folder: Path, prefix: str) -> None:
         for each in folder.iterdir():
@@ -77,20 +97,32 @@ def files(mirror: Mirror) -> dict[str, bytes]:
             if each.is_dir():
                 walk(each, f"{prefix}{each.name}/")
             else:
-                found[prefix + each.name] = each.read_bytes()
+                found.add(prefix + each.name)
 
     walk(mirror.root, "")
     return found
 
 
 def copies(mirror: Mirror) -> list[str]:
-    return sorted(each.name for each in (mirror.root / ".copies").iterdir())
+    folders = (mirror.root / ".copies").iterdir()
+    return sorted(each.name for each in folders if each.is_dir())
+
+
+def held(mirror: Mirror) -> float:
+    """What the copies take, as the metric tells."""
+    *_, value = (each.value for each in mirror.snapshot())
+    assert isinstance(value, int | float)
+    return value
+
+
+def model(number: int, size: int = 10) -> bytes:
+    return b"%d" % number * size
 
 
 def test_a_reader_finds_the_files_as_they_lie_in_the_store(mirror: Mirror, store: Store) -> None:
-    assert not mirror.has_copies
+    assert not mirror.has_networks
     mirror.sync()
-    assert files(mirror) == store.holds
+    assert names(mirror) == {*store.holds}
     networks = look(mirror.root)
     assert {name: sorted(each.versions) for name, each in networks.items()} == {
         "m": ["1", "2"],
@@ -101,80 +133,127 @@ def test_a_reader_finds_the_files_as_they_lie_in_the_store(mirror: Mirror, store
         for network in networks.values()
         for each in network.versions.values()
     )
-    assert mirror.has_copies
+    assert read(mirror, "m/1") == {
+        "m/1/model.onnx": b"first",
+        "m/1/weights/data": b"weights",
+    }
+    assert read(mirror, "plain") == {"plain/model.onnx": b"plain"}
+    assert mirror.has_networks
+
+
+def test_a_look_copies_descriptions_and_a_read_copies_what_it_reads(
+    mirror: Mirror, store: Store
+) -> None:
+    mirror.sync()
+    assert store.read == ["m/network.toml"]
+    assert not mirror.is_copied(mirror.root / "m" / "2")
+    read(mirror, "m", "m/2")
+    assert store.read == ["m/network.toml", "m/2/model.onnx"]
+    assert mirror.is_copied(mirror.root / "m" / "2")
+    assert not mirror.is_copied(mirror.root / "m" / "1")
 
 
 def test_what_was_copied_is_not_copied_again_by_a_later_server_either(
     mirror: Mirror, store: Store, tmp_path: Path
 ) -> None:
     mirror.sync()
+    read(mirror, "m/2")
     store.read.clear()
     mirror.sync()
-    new(store, tmp_path).sync()
+    later = new(store, tmp_path)
+    later.sync()
+    assert read(later, "m/2") == {"m/2/model.onnx": b"second"}
     assert store.read == []
 
 
-def test_a_change_is_copied_when_two_looks_agree_and_leaves_other_versions_as_they_are(
+def test_a_change_is_taken_when_two_looks_agree_and_leaves_other_versions_as_they_are(
     mirror: Mirror, store: Store
 ) -> None:
     mirror.sync()
-    before = look(mirror.root)["m"]
+    read(mirror, "m/1", "m/2")
+    reader = RepositoryFiles(mirror.root, Limits(), mirror=mirror)
+    before = reader.look()["m"]
     store.read.clear()
     store.put("m/2/model.onnx", b"another")
     store.put("m/3/model.onnx", b"third")
     mirror.sync()
-    assert store.read == []
+    assert "m/3/model.onnx" not in names(mirror)
     mirror.sync()
-    assert sorted(store.read) == ["m/2/model.onnx", "m/3/model.onnx", "m/network.toml"]
-    assert files(mirror) == store.holds
-    after = look(mirror.root)["m"].versions
+    assert store.read == ["m/network.toml"]
+    assert read(mirror, "m/2") == {"m/2/model.onnx": b"another"}
+    after = reader.look()["m"].versions
     assert sorted(after) == ["1", "2", "3"]
     assert after["1"].signature == before.versions["1"].signature
     assert after["2"].signature != before.versions["2"].signature
 
 
-def test_what_changes_at_each_look_is_not_copied(mirror: Mirror, store: Store) -> None:
+def test_a_signature_changes_with_the_store_and_not_with_a_copy(
+    mirror: Mirror, store: Store
+) -> None:
+    store.put("m/config.pbtxt", b"# one")
     mirror.sync()
-    store.read.clear()
+    reader = RepositoryFiles(mirror.root, Limits(), mirror=mirror)
+    before = reader.look()
+    read(mirror, "m", "m/1", "m/2", "plain")
+    assert reader.look() == before
+    store.put("m/config.pbtxt", b"# two")
+    mirror.sync()
+    mirror.sync()
+    after = reader.look()
+    assert after["plain"] == before["plain"]
+    assert after["m"].versions["1"].signature != before["m"].versions["1"].signature
+    assert after["m"].description.signature != before["m"].description.signature
+
+
+def test_what_changes_at_each_look_is_not_taken(mirror: Mirror, store: Store) -> None:
+    mirror.sync()
+    read(mirror, "m/2")
     for number in range(3):
         store.put("m/2/model.onnx", b"%d" % number)
         mirror.sync()
-    assert store.read == []
-    assert files(mirror)["m/2/model.onnx"] == b"second"
+    assert read(mirror, "m/2") == {"m/2/model.onnx": b"second"}
 
 
-def test_a_first_look_begins_anew_if_an_object_changes_while_it_is_copied(
+def test_one_network_is_brought_in_line_at_once_and_no_other(mirror: Mirror, store: Store) -> None:
+    mirror.sync()
+    store.put("m/2/model.onnx", b"newer")
+    store.put("m/3/model.onnx", b"third")
+    store.put("plain/model.onnx", b"newer")
+    del store.holds["m/1/model.onnx"]
+    mirror.sync("m")
+    assert read(mirror, "m/2") == {"m/2/model.onnx": b"newer"}
+    assert "m/3/model.onnx" in names(mirror)
+    with pytest.raises(ObjectChanged):
+        read(mirror, "plain")
+
+
+def test_a_first_look_begins_anew_if_a_description_changes_while_it_is_copied(
     mirror: Mirror, store: Store
 ) -> None:
-    changes = iter([b"SECOND", b"shorter"])  # the first has the same size
+    changes = iter([b"# nOthing", b"# short"])  # the first has the same size
 
     def change(path: str) -> None:
-        if path == "m/2/model.onnx":
+        if path == "m/network.toml":
             store.put(path, next(changes, store.holds[path]))
 
     store.before_read = change
     mirror.sync()
-    assert files(mirror) == store.holds
-    assert store.holds["m/2/model.onnx"] == b"shorter"
+    assert read(mirror, "m")["m/network.toml"] == b"# short"
     assert mirror.faults == {}
 
 
-def test_a_copy_that_an_object_changed_under_is_thrown_away(mirror: Mirror, store: Store) -> None:
-    """The older content may come back, and has the older digest then."""
+def test_a_model_that_changed_since_the_look_is_refused_until_the_next_one(
+    mirror: Mirror, store: Store
+) -> None:
     mirror.sync()
-    store.put("m/2/model.onnx", b"third!")
-    mirror.sync()
-    store.before_read = lambda path: store.put("m/2/model.onnx", b"fourth")
-    mirror.sync()
-    assert mirror.faults == {"m": "its files changed while they were copied"}
-    assert files(mirror)["m/2/model.onnx"] == b"second"
-    assert not any(each.endswith(".part") for each in copies(mirror))
-    store.before_read = lambda path: None
-    store.put("m/2/model.onnx", b"third!")
+    store.put("m/2/model.onnx", b"SECOND")
+    reader = RepositoryFiles(mirror.root, Limits(), mirror=mirror)
+    with pytest.raises(Unavailable, match=r"^m/2/model\.onnx changed while it was copied$"):
+        reader.newest("m")
+    assert not mirror.is_copied(mirror.root / "m" / "2")
     mirror.sync()
     mirror.sync()
-    assert files(mirror) == store.holds
-    assert mirror.faults == {}
+    assert read(mirror, "m/2") == {"m/2/model.onnx": b"SECOND"}
 
 
 @pytest.mark.parametrize("damage", [b"", b"secXnd", None])
@@ -182,44 +261,115 @@ def test_a_damaged_file_is_copied_anew_and_no_other(
     mirror: Mirror, store: Store, damage: bytes | None
 ) -> None:
     mirror.sync()
+    read(mirror, "m/1", "m/2")
     store.read.clear()
-    model = mirror.root / "m" / "2" / "model.onnx"
+    path = mirror.root / "m" / "2" / "model.onnx"
     if damage is None:
-        model.unlink()
+        path.unlink()
     else:
-        model.write_bytes(damage)
+        path.write_bytes(damage)
     mirror.sync()
+    assert read(mirror, "m/1", "m/2") == {
+        "m/1/model.onnx": b"first",
+        "m/1/weights/data": b"weights",
+        "m/2/model.onnx": b"second",
+    }
     assert store.read == ["m/2/model.onnx"]
-    assert files(mirror) == store.holds
+
+
+@pytest.mark.parametrize("damage", ["name", "link"])
+def test_a_damaged_folder_is_made_whole_at_the_next_look(
+    mirror: Mirror, store: Store, damage: str, tmp_path: Path
+) -> None:
+    mirror.sync()
+    if damage == "name":
+        (mirror.root / "m" / "network.toml").unlink()
+    else:
+        (mirror.root / "m" / "2").unlink()
+    mirror.sync()
+    assert names(mirror) == {*store.holds}
+    assert (mirror.root / "m" / "network.toml").read_bytes() == b"# nothing"
+
+
+def test_a_file_that_became_a_link_is_no_copy(mirror: Mirror, store: Store, tmp_path: Path) -> None:
+    mirror.sync()
+    read(mirror, "m/2")
+    secret, path = tmp_path / "secret", mirror.root / "m" / "2" / "model.onnx"
+    secret.write_bytes(b"secret")
+    os.utime(secret, ns=(0, 0))
+    path.unlink()
+    path.symlink_to(secret)
+    assert read(mirror, "m/2") == {"m/2/model.onnx": b"second"}
+    assert secret.read_bytes() == b"secret"
 
 
 def test_a_copy_goes_on_where_it_stopped(mirror: Mirror, store: Store, tmp_path: Path) -> None:
+    mirror.sync()
+    store.read.clear()
+
     def break_down(path: str) -> None:
-        if len(store.read) == 3:
-            raise StoreAway(errno.EHOSTUNREACH, "gone")
+        if len(store.read) == 1:
+            raise PermissionError(errno.EACCES, "gone")
 
     store.before_read = break_down
-    with pytest.raises(StoreAway):
-        mirror.sync()
-    assert (mirror.trouble, mirror.is_complete) == ("gone", False)
+    with pytest.raises(PermissionError):
+        read(mirror, "m/1")
     store.before_read = lambda path: None
-    new(store, tmp_path).sync()
-    assert files(mirror) == store.holds
-    assert len(store.read) == len(store.holds)
+    later = new(store, tmp_path)
+    later.sync()
+    assert len(read(later, "m/1")) == len(store.read) == 2
 
 
-def test_what_is_there_stays_while_the_store_is_away(mirror: Mirror, store: Store) -> None:
+def test_a_copy_is_tried_again_when_the_store_is_briefly_away(
+    mirror: Mirror, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.0)
     mirror.sync()
+    store.read.clear()
+    store.away = True
+
+    def come_back(path: str) -> None:
+        store.away = len(store.read) < 2
+
+    store.before_read = come_back
+    assert read(mirror, "m/2") == {"m/2/model.onnx": b"second"}
+    assert len(store.read) == 3
+
+
+def test_what_is_there_stays_while_the_store_is_away(
+    mirror: Mirror, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.0)
+    mirror.sync()
+    read(mirror, "m/2")
     store.away = True
     with pytest.raises(StoreAway):
         mirror.sync()
     assert mirror.trouble == "memory://store cannot be reached: NoCable"
-    assert files(mirror) == store.holds
+    assert read(mirror, "m/2") == {"m/2/model.onnx": b"second"}
+    with pytest.raises(StoreAway, match=r"m/1/.* cannot be reached"):
+        read(mirror, "m/1")
     assert next(each.value for each in mirror.snapshot()) == 0
     store.away = False
     mirror.sync()
     assert mirror.trouble == ""
     assert next(each.value for each in mirror.snapshot()) == 1
+    assert len(read(mirror, "m/1")) == 2
+
+
+def test_a_server_that_has_not_seen_the_store_yet_serves_what_is_copied(
+    mirror: Mirror, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.0)
+    mirror.sync()
+    read(mirror, "m/2")
+    later = new(store, tmp_path)
+    store.away = True
+    assert read(later, "m/2") == {"m/2/model.onnx": b"second"}
+    with pytest.raises(StoreAway):
+        read(later, "m/1")
+    store.away = False
+    assert len(read(later, "m/1")) == 2
 
 
 def test_the_copies_of_what_has_gone_are_removed(mirror: Mirror, store: Store) -> None:
@@ -229,62 +379,158 @@ def test_the_copies_of_what_has_gone_are_removed(mirror: Mirror, store: Store) -
         del store.holds[path]
     mirror.sync()
     mirror.sync()
-    assert files(mirror) == store.holds
+    assert names(mirror) == {*store.holds}
     assert len(copies(mirror)) == 2
+
+
+def test_a_copy_that_somebody_reads_is_removed_later(mirror: Mirror, store: Store) -> None:
+    mirror.sync()
+    place = mirror.root / "m" / "2"
+    with mirror.used(place):
+        copy = place.resolve()
+        del store.holds["m/2/model.onnx"]
+        mirror.sync()
+        mirror.sync()
+        assert not place.exists()
+        assert (copy / "model.onnx").read_bytes() == b"second"
+    mirror.sync()
+    assert not copy.exists()
 
 
 def test_what_does_not_fit_is_refused_before_it_is_read(store: Store, tmp_path: Path) -> None:
     mirror = new(store, tmp_path, 20)
     mirror.sync()
-    assert mirror.faults == {
-        "m": "its 27 bytes do not fit into the 20 that copies may take (--max-cache-bytes)"
-    }
-    assert store.read == ["plain/model.onnx"]
+    store.put("m/2/model.onnx", bytes(30))
+    mirror.sync()
+    mirror.sync()
+    store.read.clear()
     reader = RepositoryFiles(mirror.root, Limits(), mirror=mirror)
-    assert {name: each.fault for name, each in reader.look().items()} == {
-        **mirror.faults,
-        "plain": "",
-    }
+    says = r"30 bytes of m/2 do not fit into the 20 that copies may take \(--max-cache-bytes\)$"
+    with pytest.raises(ResourceExhausted, match=says):
+        reader.newest("m")
+    assert store.read == []
 
 
-def test_a_network_that_outgrows_its_place_keeps_its_older_versions(
+def test_what_was_read_least_recently_makes_room(store: Store, tmp_path: Path) -> None:
+    for number in range(4):
+        store.put(f"n{number}/1/model.onnx", model(number))
+    mirror = new(store, tmp_path, 40)  # a description of 9, and three models of 10
+    mirror.sync()
+    clock = itertools.count(10**9, 10**9)
+    for number in (0, 1, 2, 0, 3):
+        assert read(mirror, f"n{number}/1") == {f"n{number}/1/model.onnx": model(number)}
+        copy = (mirror.root / f"n{number}" / "1").resolve()
+        os.utime(copy, ns=(0, next(clock)))  # two reads may have one time
+    copied = {number for number in range(4) if mirror.is_copied(mirror.root / f"n{number}" / "1")}
+    assert copied == {0, 2, 3}
+    assert read(mirror, "m")["m/network.toml"] == b"# nothing"
+    assert held(mirror) <= 40
+    mirror.sync()
+    assert held(mirror) == 39
+    assert names(mirror) == {*store.holds}
+
+
+def test_what_is_in_use_makes_no_room(store: Store, tmp_path: Path) -> None:
+    store.put("a/1/model.onnx", model(1))
+    store.put("b/1/model.onnx", model(2))
+    mirror = new(store, tmp_path, 20)
+    mirror.sync()
+    with mirror.used(mirror.root / "a" / "1"):
+        with pytest.raises(
+            OSError, match=r"of b/1 do not fit .* beside 19 that are in use"
+        ) as full:
+            read(mirror, "b/1")
+        assert full.value.errno == errno.ENOSPC
+        assert (mirror.root / "a" / "1" / "model.onnx").read_bytes() == model(1)
+    assert read(mirror, "b/1") == {"b/1/model.onnx": model(2)}
+    assert not mirror.is_copied(mirror.root / "a" / "1")
+
+
+def test_an_older_reader_goes_on_with_a_file_that_made_room(store: Store, tmp_path: Path) -> None:
+    store.put("a/1/model.onnx", model(1))
+    store.put("b/1/model.onnx", model(2))
+    mirror = new(store, tmp_path, 20)
+    mirror.sync()
+    with ExitStack() as opened:
+        with mirror.used(mirror.root / "a" / "1"):
+            file = opened.enter_context((mirror.root / "a" / "1" / "model.onnx").open("rb"))
+        read(mirror, "b/1")
+        assert file.read() == model(1)
+
+
+def test_callers_of_one_network_copy_it_once(store: Store, tmp_path: Path) -> None:
+    mirror, other = new(store, tmp_path), new(store, tmp_path)  # as of two servers
+    mirror.sync()
+    other.sync()
+    store.read.clear()
+    together = threading.Barrier(8)
+
+    def one(number: int) -> dict[str, bytes]:
+        together.wait()
+        return read(mirror if number % 2 else other, "m", "m/2")
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(one, range(8)))
+    assert all(each["m/2/model.onnx"] == b"second" for each in found)
+    assert store.read == ["m/2/model.onnx"]
+
+
+def test_copies_never_take_more_than_they_may_however_many_read(
     store: Store, tmp_path: Path
 ) -> None:
-    mirror = new(store, tmp_path, 40)
+    for number in range(8):
+        store.put(f"n{number}/1/model.onnx", model(number))
+    mirror, other = new(store, tmp_path, 40), new(store, tmp_path, 40)
     mirror.sync()
-    reader = RepositoryFiles(mirror.root, Limits(), mirror=mirror)
-    before = reader.look()["m"]
-    store.put("m/3/model.onnx", bytes(100))
-    mirror.sync()
-    mirror.sync()
-    after = reader.look()["m"]
-    assert after.versions == before.versions
-    assert (before.fault, "do not fit" in after.fault) == ("", True)
+    other.sync()
+    most: list[int] = []
+
+    def weigh(path: str) -> None:
+        files = (mirror.root / ".copies").rglob("*")
+        most.append(sum(each.lstat().st_size for each in files if each.name == "model.onnx"))
+
+    store.before_read = weigh
+
+    def one(number: int) -> bool:
+        network = f"n{number % 8}"
+        try:
+            found = read(mirror if number % 3 else other, f"{network}/1")
+        except OSError as error:
+            return error.errno == errno.ENOSPC  # the others are in use
+        return found == {f"{network}/1/model.onnx": model(number % 8)}
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(one, range(64)))
+    assert max(most) <= 31
 
 
 def test_a_full_disk_is_told_and_not_kept_full(
     mirror: Mirror, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path, data: Iterator[bytes]) -> None:
-        if "model" in path.name and "first" in b"".join(data).decode():
+        if b"first" in b"".join(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write_file(path, data)
 
+    mirror.sync()
+    reader = RepositoryFiles(mirror.root, Limits(), mirror=mirror)
+    del store.holds["m/2/model.onnx"]
+    mirror.sync()
+    mirror.sync()
     monkeypatch.setattr(module, "write_file", full)
-    del store.holds["m/2/model.onnx"], store.holds["plain/model.onnx"]
+    with pytest.raises(ResourceExhausted, match="No space left on device"):
+        reader.newest("m")
     mirror.sync()
-    assert mirror.faults == {"m": "No space left on device"}
-    assert copies(mirror) == []
+    assert held(mirror) == len(b"# nothing")
     monkeypatch.undo()
-    mirror.sync()
-    assert files(mirror) == store.holds
+    assert read(mirror, "m/1")["m/1/model.onnx"] == b"first"
 
 
 def test_an_object_that_is_also_a_folder_is_left_out(mirror: Mirror, store: Store) -> None:
     store.put("m", b"object")
     store.put("m/1", b"object")
     mirror.sync()
-    assert {*store.holds} - {*files(mirror)} == {"m", "m/1"}
+    assert {*store.holds} - names(mirror) == {"m", "m/1"}
 
 
 def test_a_model_beside_the_networks_is_told_where_to_go_and_other_files_are_left(
@@ -295,7 +541,8 @@ def test_a_model_beside_the_networks_is_told_where_to_go_and_other_files_are_lef
     store.put("config.json", b"{}")
     mirror.sync()
     assert mirror.faults == {"other.onnx": "is a file; move it to other/model.onnx"}
-    assert {*store.holds} - {*files(mirror)} == {"other.onnx", "README.md"}
+    assert {*store.holds} - names(mirror) == {"other.onnx", "README.md"}
+    assert (mirror.root / "config.json").read_bytes() == b"{}"
 
 
 def test_a_size_that_is_not_told_is_no_size(mirror: Mirror, store: Store) -> None:
@@ -306,18 +553,32 @@ def test_a_size_that_is_not_told_is_no_size(mirror: Mirror, store: Store) -> Non
     assert store.read == []
 
 
-def test_one_server_copies_at_a_time(mirror: Mirror, store: Store) -> None:
+def test_one_server_changes_a_repository_at_a_time(mirror: Mirror, store: Store) -> None:
     descriptor = lock_file(mirror.root / ".lock")
     with pytest.raises(BlockingIOError, match=f"process {os.getpid()} is copying it"):
         mirror.sync()
     os.close(descriptor)
     mirror.sync()
-    assert files(mirror) == store.holds
+    assert names(mirror) == {*store.holds}
 
 
 def test_a_stop_ends_a_copy_in_progress(mirror: Mirror, store: Store) -> None:
+    mirror.sync()
+    store.read.clear()
     store.before_read = lambda path: mirror.stop()
     with pytest.raises(StoreAway, match="shutting down"):
-        mirror.begin().result()
+        read(mirror, "m/1")
     assert len(store.read) == 1
-    assert not mirror.has_copies
+    with pytest.raises(StoreAway, match="shutting down"):
+        mirror.begin().result()
+
+
+def test_a_stop_ends_a_wait_for_another_server_s_copy(mirror: Mirror, store: Store) -> None:
+    mirror.sync()
+    with (mirror.root / "m" / "2" / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with ThreadPoolExecutor(1) as threads:
+            waits = threads.submit(read, mirror, "m/2")
+            mirror.stop()
+            with pytest.raises(StoreAway, match="shutting down"):
+                waits.result()
