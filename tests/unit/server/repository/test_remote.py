@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import errno
+import gzip
+import io
+import itertools
+import os
 import re
 import threading
+import types
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -33,20 +39,24 @@ class Pages(SimpleHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Pages, directory=str(tmp_path)))
-    thread = threading.Thread(target=server.serve_forever)
+@contextmanager
+def serving(handler: Any) -> Iterator[int]:
+    """Has a web server, and gives its port."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01])
     thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @pytest.fixture
-def folder(web: ThreadingHTTPServer) -> RemoteFolder:
-    return RemoteFolder(f"http://127.0.0.1:{web.server_port}")
+def folder(tmp_path: Path) -> Iterator[RemoteFolder]:
+    with serving(partial(Pages, directory=str(tmp_path))) as port:
+        yield RemoteFolder(f"http://127.0.0.1:{port}")
 
 
 def put(root: Path, path: str, data: bytes = b"data") -> None:
@@ -118,6 +128,204 @@ def test_a_web_server_that_does_not_answer_is_away() -> None:
     with pytest.raises(StoreAway, match="cannot be reached: ") as raised:
         folder.objects()
     assert raised.value.errno == errno.EHOSTUNREACH
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "/outside/model.onnx",
+        "../outside/model.onnx",
+        "m/../../outside/model.onnx",
+        "http://127.0.0.1:{port}/outside/model.onnx",
+        "http://localhost:{port}/models/other.onnx",
+        "https://127.0.0.1:{port}/models/other.onnx",
+        "//elsewhere.invalid/models/model.onnx",
+        "file:///etc/passwd",
+        "javascript:alert(1)",
+        "a%2f..%2f..%2foutside",
+        "%2e%2e/outside",
+        "mo%00del.onnx",
+        "mo%0adel.onnx",
+        "m/deep/model.onnx",
+        "",
+        ".",
+        "./",
+        "/models/",
+        "../",
+        "?C=N;O=D",
+        "m#part",
+        ".hidden/",
+    ],
+)
+def test_a_hostile_link_of_an_index_page_is_not_asked_for(tmp_path: Path, link: str) -> None:
+    asked: list[str] = []
+
+    class Hostile(Pages):
+        def send_head(self) -> Any:
+            asked.append(f"{self.headers['Host']}{self.path}")
+            if not self.path.endswith("/"):
+                return super().send_head()
+            text = link.replace("{port}", self.headers["Host"].rpartition(":")[2])
+            page = f"<a href=\"{text}\">x</a> <A class=y HREF = 'good%20one.onnx'>y</A>".encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            return io.BytesIO(page)
+
+    put(tmp_path, "models/good one.onnx")
+    with serving(partial(Hostile, directory=str(tmp_path))) as port:
+        found = RemoteFolder(f"http://127.0.0.1:{port}/models").objects()
+    assert [each.path for each in found] == ["good one.onnx"]
+    host = f"127.0.0.1:{port}"
+    assert asked == [f"{host}/models/", f"{host}/models/good%20one.onnx"]
+
+
+def test_an_index_page_is_bounded(tmp_path: Path) -> None:
+    class Endless(Pages):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):  # the reader has enough
+                while True:
+                    self.wfile.write(b"<a href='x'>" * 10_000)
+
+    with (
+        serving(partial(Endless, directory=str(tmp_path))) as port,
+        pytest.raises(OSError, match=r"an index page of .* has more than 4,194,304 bytes"),
+    ):
+        RemoteFolder(f"http://127.0.0.1:{port}").objects()
+
+
+def test_folders_that_hold_themselves_are_left_at_some_depth(tmp_path: Path) -> None:
+    put(tmp_path, "m/model.onnx")
+    (tmp_path / "m" / "m").symlink_to(tmp_path / "m")
+    with serving(partial(Pages, directory=str(tmp_path))) as port:
+        found = RemoteFolder(f"http://127.0.0.1:{port}").objects()
+    assert max(each.path.count("/") for each in found) < 10
+
+
+def test_a_compressed_body_is_not_unpacked(tmp_path: Path) -> None:
+    bomb = gzip.compress(bytes(1 << 20))
+
+    class Bomb(Pages):
+        def end_headers(self) -> None:
+            if not self.path.endswith("/"):
+                self.send_header("Content-Encoding", "gzip")
+            super().end_headers()
+
+    put(tmp_path, "model.onnx", bomb)
+    each = Object("model.onnx", len(bomb), "", "")
+    with serving(partial(Bomb, directory=str(tmp_path))) as port:
+        folder = RemoteFolder(f"http://127.0.0.1:{port}")
+        (found,) = folder.objects()
+        assert found.size == -1  # a server that compresses does not tell the size
+        with pytest.raises(ObjectChanged):  # and so it is never the one of a listing
+            list(folder.pieces(each._replace(place=found.place)))
+
+
+class Redirects(Pages):
+    """Leads each request for a file to an address."""
+
+    to = ""
+
+    def send_head(self) -> Any:
+        if self.path.endswith("/"):
+            return super().send_head()
+        self.send_response(302)
+        self.send_header("Location", self.to)
+        self.end_headers()
+        return None
+
+
+@pytest.mark.parametrize("to", ["file:///etc/passwd", "ftp://127.0.0.1/x", "http://["])
+def test_a_redirect_away_from_the_web_is_not_followed(tmp_path: Path, to: str) -> None:
+    class ToFile(Redirects):
+        pass
+
+    ToFile.to = to
+    put(tmp_path, "passwd")
+    with serving(partial(ToFile, directory=str(tmp_path))) as port:
+        folder = RemoteFolder(f"http://127.0.0.1:{port}")
+        with pytest.raises(OSError, match=r"cannot be reached|there is no"):
+            folder.objects()
+        with pytest.raises(OSError, match=r"cannot be reached|there is no"):
+            list(folder.pieces(Object("passwd", 4, "", f"http://127.0.0.1:{port}/passwd")))
+
+
+@pytest.mark.parametrize(("secure", "follows"), [(False, True), (True, False)])
+def test_a_redirect_from_https_to_http_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure: bool, follows: bool
+) -> None:
+    """The server here speaks http alone. The folder takes it for one that speaks https."""
+    put(tmp_path, "model.onnx")
+    of_web = remote._of_web
+    monkeypatch.setattr(remote, "_of_web", lambda **_: of_web(secure=secure))
+
+    class ToHttp(Redirects):
+        pass
+
+    with (
+        serving(partial(Pages, directory=str(tmp_path))) as other,
+        serving(partial(ToHttp, directory=str(tmp_path))) as port,
+    ):
+        ToHttp.to = f"http://127.0.0.1:{other}/model.onnx"
+        folder = RemoteFolder(f"http://127.0.0.1:{port}")
+        if follows:
+            assert [each.path for each in folder.objects()] == ["model.onnx"]
+        else:
+            with pytest.raises(StoreAway, match="a redirect leads away from https"):
+                folder.objects()
+
+
+@pytest.mark.parametrize("sends", [b"", b"m"])
+def test_a_store_that_falls_silent_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sends: bytes
+) -> None:
+    monkeypatch.setattr(remote, "_READ_SECONDS", 0.05)
+    asked = threading.Event()
+
+    class Silent(Pages):
+        def copyfile(self, source: Any, outputfile: Any) -> None:
+            if self.path.endswith("/"):
+                return super().copyfile(source, outputfile)
+            outputfile.write(sends)
+            outputfile.flush()
+            asked.wait()
+            return None
+
+    put(tmp_path, "model.onnx", b"model")
+    with serving(partial(Silent, directory=str(tmp_path))) as port:
+        folder = RemoteFolder(f"http://127.0.0.1:{port}")
+        (each,) = folder.objects()
+        try:
+            with pytest.raises(StoreAway, match=r"model\.onnx cannot be reached: .*Timeout"):
+                list(folder.pieces(each))
+        finally:
+            asked.set()
+
+
+def test_a_store_that_sends_by_drops_is_given_up(
+    folder: RemoteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_PIECE_BYTES", 1)
+    put(tmp_path, "model.onnx", bytes(10_000))
+    (each,) = folder.objects()
+    clock = itertools.count(0, 59)
+    monkeypatch.setattr(remote, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
+    got: list[bytes] = []
+    with pytest.raises(StoreAway, match="TimeoutError"):
+        got.extend(folder.pieces(each))
+    assert got == [b"\0"]
+
+
+def test_an_object_that_is_another_one_of_the_same_size_is_refused(
+    folder: RemoteFolder, tmp_path: Path
+) -> None:
+    put(tmp_path, "model.onnx", b"older")
+    (each,) = folder.objects()
+    os.utime(tmp_path / "model.onnx", (10**9, 10**9))
+    with pytest.raises(ObjectChanged):
+        list(folder.pieces(each))
 
 
 class Names:
