@@ -29,6 +29,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
+from headrace.runtime.system import interruption
 from headrace.runtime.system.atomic_file import remove_leftovers, write_file
 from headrace.server.repository.remote import Object, ObjectChanged, RemoteFolder, StoreAway
 from headrace.server.repository.stored import StoredFolder, is_early, is_of_version
@@ -85,10 +86,12 @@ class Copies:
         self._stopped.set()
 
     def go_on(self) -> None:
-        """
+        """Ends the load that this thread does, if nobody wants it any more.
+
         Raises:
             StoreAway: the server is shutting down.
         """
+        interruption.check()
         if self._stopped.is_set():
             raise StoreAway(errno.ECANCELED, "the server is shutting down")
 

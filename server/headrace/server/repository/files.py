@@ -241,6 +241,7 @@ class RepositoryFiles:
                         held.enter_context(self._mirror.used(*folders))
                 except OSError as error:
                     why = error.strerror or type(error).__name__
+                    why = why.replace(self._mirror.address, "the store")  # clients see it
                     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
                     raise (ResourceExhausted(why) if full else Unavailable(why)) from error
             yield
