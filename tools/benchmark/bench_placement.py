@@ -6,9 +6,9 @@ on which, and what a request takes on HETERO: split by priority, on each device 
 where layers and copies cost least, as the load has measured it. Then the network that was kept runs
 in turns beside HETERO with one device, for each device that runs all of it.
 
-What was found is kept in a file, and a network that is there is not measured again. So a run can be
-ended at any time and goes on later; a load takes at most `LOAD_SECONDS`. All that is in the file is
-printed as a table in Markdown.
+What was found is kept in a file, and a network that is there is not measured again, unless it
+failed. So a run can be ended at any time and goes on later; a load takes at most `LOAD_SECONDS`.
+All that is in the file is printed as a table in Markdown.
 
 Usage: bench_placement.py [RESULTS [NETWORK...]]
 """
@@ -29,7 +29,6 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.plugin_source import installed_plugins
-from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.virtual import timing
@@ -164,12 +163,12 @@ def main(path: Path, names: Sequence[str]) -> None:
     )
     try:
         for name in names:
-            if name in results:
+            if "why" in results.get(name, {}) and not results[name].get("failed"):
                 continue
             try:
                 results[name] = measure(core, name)
-            except HeadraceError as error:
-                results[name] = {"why": str(error)[:200]}
+            except Exception as error:  # noqa: BLE001 - the others are measured all the same
+                results[name] = {"why": str(error)[:200], "failed": True}
             path.write_text(json.dumps(results))
             print(line(name, results[name]), file=sys.stderr, flush=True)
     finally:
