@@ -12,6 +12,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
@@ -76,6 +77,7 @@ class SplitContest:
             Raises as a load.
         place: where splits run.
         token: the load's.
+        lent: lends memory for one more copy of the network, or raises ResourceExhausted.
         warm_up: the requests to measure with; None for random values.
     """
 
@@ -83,12 +85,14 @@ class SplitContest:
     make: Callable[[Mapping[str, str]], MeasuredSplit]
     place: Place
     token: CancelToken
+    lent: Callable[[], AbstractContextManager[object]] = nullcontext
     warm_up: WarmUp | None = None
     _splits: list[MeasuredSplit] = field(default_factory=list)
     _failed: list[tuple[str, str]] = field(default_factory=list)
     _notes: tuple[str, ...] = ()
     _chosen: MeasuredSplit | None = None
     _fastest: dict[str, int] = field(default_factory=dict)
+    _loans: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> SplitContest:
         self._splits.append(self.greedy)
@@ -100,10 +104,11 @@ class SplitContest:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._chosen = None if error is not None else self._best()
-        for split in self._splits:
-            if split is not self._chosen:
-                split.network.close()
+        with self._loans:
+            self._chosen = None if error is not None else self._best()
+            for split in self._splits:
+                if split is not self._chosen:
+                    split.network.close()
 
     def note(self, text: str) -> None:
         """Adds a note about the load."""
@@ -226,6 +231,7 @@ class SplitContest:
                 return
         made: MeasuredSplit | None = None
         try:
+            self._loans.enter_context(self.lent())
             made = self.make(wanted)
             made.name = name
             self._open(made, inputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -246,7 +246,13 @@ class HeteroPlugin(VirtualPlugin):
             return MeasuredSplit(split, _load(load, split, resolved))
 
         place = self._places.place(device_id, None)
-        contest = SplitContest(greedy, make, place, load.token, load.warm_up)
+        lent = self.services.lent
+        lend = (
+            partial(lent, load.name, DeviceName.parse(resolved.name), load.network)
+            if lent is not None and load.name
+            else nullcontext
+        )
+        contest = SplitContest(greedy, make, place, load.token, lend, load.warm_up)
         with contest:
             if greedy.plan.has_affinities or load.options.affinities:
                 contest.note("the splits were not measured: the network has affinities")

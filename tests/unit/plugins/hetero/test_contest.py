@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,9 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
-from headrace.runtime.errors import Cancelled, InvalidModel
+from headrace.runtime.errors import Cancelled, InvalidModel, ResourceExhausted
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.warm_up import WarmUp
 from headrace.runtime.virtual import timing
@@ -177,6 +180,37 @@ def test_a_split_that_does_not_load_is_left_out_and_says_why(
     network = load()
     assert devices(network) == ["TEMPLATE"]
     assert "too odd" in next(each["why"] for each in candidates(network) if each["why"])
+
+
+def test_each_further_split_needs_room_in_the_memory_budget(
+    offered: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(monkeypatch, 1.0, 0.5)
+    monkeypatch.setattr(SplitContest, "_costs", lambda *_: None)  # no cut by what layers take
+    asked: list[tuple[str, str]] = []
+    there: list[bool] = []  # whether there is room, for each that asks
+    lent: list[bool] = []
+
+    @contextmanager
+    def lend(name: str, device: DeviceName, _: Network) -> Iterator[Callable[[], None]]:
+        asked.append((name, str(device)))
+        if not there.pop():
+            raise ResourceExhausted("no room")
+        lent.append(True)
+        yield lambda: None
+        lent.append(False)
+
+    hetero = HeteroPlugin("HETERO", replace(offered, lent=lend), {})
+    options = NetworkOptions(members=_DEVICES)
+    for room, device in ((False, "TEMPLATE"), (True, "CPU")):
+        there.append(room)
+        network = hetero.load_network(Load(_NETWORK, {"PLACEMENT": "MEASURED"}, options, name="m"))
+        assert devices(network) == [device]
+        network.close()
+        if not room:
+            assert candidates(network)[-1]["why"] == "no room"
+    assert asked == [("m", "HETERO:TEMPLATE,CPU")] * 2
+    assert lent == [True, False]
 
 
 def test_a_run_that_fails_leaves_the_greedy_split(
