@@ -6,6 +6,8 @@ import asyncio
 import json
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -140,3 +142,33 @@ def test_a_shadow_that_cannot_be_names_its_fault(client: Client) -> None:
         client.set_shadow("m", 1, "CPU")
     with pytest.raises(errors.NotFound, match="'n'"):
         client.set_shadow("n", 1)
+
+
+def test_a_clients_shadow_outlives_a_restart_and_ends_with_its_network(tmp_path: Path) -> None:
+    options = (*BASIC, "--state-dir", str(tmp_path / "state"))
+
+    def row(client: Client, name: str) -> Any:
+        return next((row for row in client.status()["networks"] if row["name"] == name), {})
+
+    def shadow(client: Client) -> Any:
+        return row(client, "m").get("shadow")
+
+    with Server(*options) as server, Client(server.address) as client:
+        client.load_network(adds(3, 4), "TEMPLATE", name="m")
+        client.set_shadow("m", device="TEMPLATE", percent=ALL)
+        assert server.stop() == 0
+    with Server(*options) as server, Client(server.address) as client:
+        client.network("m").infer({"x": X})  # loads it there
+        until(lambda: shadow(client)["requests"]["dropped"] == 1, "the first one was to be dropped")
+        loaded = lambda: row(client, "m.shadow").get("state") == "ready"  # noqa: E731
+        until(loaded, "it was to be loaded")
+        client.network("m").infer({"x": X})
+        counts = {"equal": 1, "close": 0, "differs": 0, "failed": 0, "dropped": 1}
+        wanted = {"version": "", "device": "TEMPLATE", "percent": ALL, "requests": counts}
+        until(lambda: shadow(client) == wanted, f"the status was to have {wanted}")
+        client.network("m").unload()
+        client.load_network(adds(3, 4), "TEMPLATE", name="m")
+        assert shadow(client) is None
+        assert server.stop() == 0
+    with Server(*options) as server, Client(server.address) as client:
+        assert shadow(client) is None

@@ -220,6 +220,8 @@ def test_a_busy_server(look: Open, tmp_path: Path) -> None:
         load(server, "split", "HETERO:CPU,TEMPLATE", affinities=AFFINITIES)
         load(server, "either", "MULTI:CPU,TEMPLATE")
         load(server, "together", "BATCH:CPU(8)")
+        shadow = pb.SetShadowRequest(network="plain", device="TEMPLATE", percent=100)
+        server.stub.SetShadow(shadow, timeout=CALL_SECONDS)
         with suppress(grpc.RpcError):
             wrong = {"x": np.ones((1, 64), np.float64)}
             server.infer("plain", wrong, id="the-wrong-one")
@@ -252,6 +254,11 @@ def looks_busy(page: Page) -> None:
         times = cell(page, "network", name, "Time, p50 · p99")
         expect(times).to_have_text(re.compile(r"^[\d.,]+ (µs|ms|s) · [\d.,]+ (µs|ms|s)$"))
     expect(cell(page, "device", "CPU.0", "Streams busy")).to_contain_text("of")
+    expect(row(page, "network", "plain")).to_contain_text("shadow on TEMPLATE")
+    opener(page, "plain").click()
+    expect(page.get_by_text("100 % of the requests, on TEMPLATE")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^\d[\d,]* equal, .* dropped$"))).to_be_visible()
+    opener(page, "plain").click()
     opener(page, "either").click()
     expect(page.get_by_text("member_requests_total").first).to_be_visible()
     opener(page, "together").click()

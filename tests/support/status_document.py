@@ -115,6 +115,7 @@ def network(name: str, device: str, **facts: Any) -> dict[str, Any]:
         "subgraphs_left_out": 0,
         "shapes": [],
         "shapes_left_out": 0,
+        "shadow": None,
         "series": [],
         **facts,
     }

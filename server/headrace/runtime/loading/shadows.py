@@ -61,6 +61,9 @@ WHOLE: Final = 100
 PERCENT: Final = 5
 """The share of the requests if nobody says another."""
 
+OUTCOMES: Final = ("equal", "close", "differs", "failed", "dropped")
+"""What becomes of a request that is chosen."""
+
 _MOST_WAITING: Final = 16
 _MOST_BYTES: Final = 1 << 26
 _SAMPLE_BYTES: Final = 1 << 16  # the least that a sample counts for

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.loading.entry import NetworkEntry, NetworkState
 from headrace.runtime.loading.registry import NetworkRegistry
+from headrace.runtime.loading.shadows import OUTCOMES, Shadow
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.families import FAMILIES
 from headrace.runtime.metrics.series import SeriesSnapshot
@@ -41,11 +42,16 @@ _ORDER: Final = (
 
 
 def network_rows(
-    networks: Networks, registry: NetworkRegistry, series: Iterable[SeriesSnapshot], match: str
+    networks: Networks,
+    registry: NetworkRegistry,
+    shadow: Callable[[str], Shadow],
+    series: Iterable[SeriesSnapshot],
+    match: str,
 ) -> dict[str, Any]:
     """The networks that the caller sees: first those that are not ready, then the others by name.
 
     Args:
+        shadow: the shadow of the network with a full name.
         match: a part of the names to list. "" lists all.
     """
     entries = sorted(
@@ -57,6 +63,10 @@ def network_rows(
     )
     chosen = [row for row in entries if match in row[1]]
     listed = chosen[:MAX_NETWORKS]
+    series = list(series)
+    compared = grouped(
+        (sample for sample in series if sample.family is families.SHADOW_REQUESTS), "network"
+    )
     series = [sample for sample in series if sample.family.labels[:2] == ("network", "version")]
     common = grouped(
         (sample for sample in series if sample.family.name in _COMMON),
@@ -82,6 +92,7 @@ def network_rows(
                 **_numbers(common.pop((name, version, _device(entry)), NO_NUMBERS)),
                 **_subgraphs(entry.executable),
                 **_shapes(entry.executable),
+                "shadow": _shadow(shadow(name), version, compared.get((name,), NO_NUMBERS)),
                 "series": _series(own.pop((name, version), NO_NUMBERS)),
             }
         )
@@ -167,6 +178,16 @@ def _shapes(executable: ExecutableNetwork | None) -> dict[str, Any]:
         ],
         "shapes_left_out": max(0, len(found) - MAX_SHAPES),
     }
+
+
+def _shadow(shadow: Shadow, version: str, compared: Numbers) -> dict[str, Any] | None:
+    """What also gets requests to a version of a network, and how its answers are."""
+    if not shadow.percent or shadow.version == version:
+        return None
+    counts = {
+        outcome: compared.total(families.SHADOW_REQUESTS, outcome=outcome) for outcome in OUTCOMES
+    }
+    return {**shadow._asdict(), "requests": counts}
 
 
 def _series(own: Numbers) -> list[dict[str, Any]]:

@@ -121,7 +121,11 @@ class StatusReport:
         Args:
             match: a part of the names of the networks to list. "" lists all.
         """
-        series = (*self._core.counters.snapshot(), *self._core.device_outages())
+        series = (
+            *self._core.counters.snapshot(),
+            *self._core.shadows.snapshot(),
+            *self._core.device_outages(),
+        )
         now = time.time()
         caller = CALLER.get()
         return {
@@ -131,7 +135,9 @@ class StatusReport:
             "process": process_facts(),
             "caller": {"name": caller.name, "role": caller.highest.name.lower()},
             "devices": list(device_rows(self._core, series)),
-            **network_rows(self._networks, self._core.networks, series, match),
+            **network_rows(
+                self._networks, self._core.networks, self._core.shadows.get, series, match
+            ),
             "repository": self._repository_rows() if self._facts.repository else None,
             "errors": self._errors.rows(self._networks),
             "certificate": self._certificate_facts(),

@@ -6,7 +6,9 @@ from typing import Any
 
 from headrace.runtime.execution.job import Outcome
 from headrace.runtime.loading.registry import NetworkRegistry
+from headrace.runtime.loading.shadows import NO_SHADOW, OUTCOMES, Shadow
 from headrace.runtime.metrics.counters import Counters
+from headrace.runtime.metrics.families import SHADOW_REQUESTS
 from headrace.runtime.metrics.series import SeriesSnapshot
 from headrace.server.access.identity import CALLER, Identity, Role
 from headrace.server.access.networks import Networks, PrivateNetworks
@@ -14,9 +16,12 @@ from headrace.server.status.networks import MAX_NETWORKS, network_rows
 
 
 def listed(
-    registry: NetworkRegistry, match: str = "", series: tuple[SeriesSnapshot, ...] = ()
+    registry: NetworkRegistry,
+    match: str = "",
+    series: tuple[SeriesSnapshot, ...] = (),
+    shadow: Shadow = NO_SHADOW,
 ) -> dict[str, Any]:
-    return network_rows(Networks(registry), registry, series, match)
+    return network_rows(Networks(registry), registry, lambda _: shadow, series, match)
 
 
 def test_networks_that_are_not_ready_come_first() -> None:
@@ -58,6 +63,21 @@ def test_counters_of_networks_that_are_gone_or_unseen_are_left_out() -> None:
     registry.reserve("m", "CPU", None)
     document = listed(registry, series=counters.snapshot())
     assert "elsewhere" not in str(document)
+
+
+def test_the_versions_of_a_network_but_its_shadow_tell_what_the_shadow_answers() -> None:
+    registry, shadow = NetworkRegistry(9), Shadow("2", percent=7)
+    for version in ("1", "2"):
+        registry.reserve("m", "CPU", None, version=version, owner=registry)
+    series = tuple(
+        SeriesSnapshot(SHADOW_REQUESTS, (name, outcome), number)
+        for name, outcome, number in (("m", "equal", 3), ("m", "differs", 1), ("n", "failed", 9))
+    )
+    first, second = listed(registry, series=series, shadow=shadow)["networks"]
+    counts = {**dict.fromkeys(OUTCOMES, 0), "equal": 3, "differs": 1}
+    assert first["shadow"] == {"version": "2", "device": "", "percent": 7, "requests": counts}
+    assert second["shadow"] is None
+    assert listed(registry, series=series)["networks"][0]["shadow"] is None
 
 
 def test_only_who_may_change_a_network_learns_when_it_was_used_last() -> None:

@@ -53,6 +53,8 @@ class NetworkFigures(NamedTuple):
         rate, failures: as those of a device.
         times: from acceptance to the end.
         notes: how many automatic changes its load made.
+        shadow: as in the document: what gets some of its requests too, and how the answers are.
+            None without a shadow.
     """
 
     name: str
@@ -64,6 +66,7 @@ class NetworkFigures(NamedTuple):
     failures: float
     times: Times
     notes: int
+    shadow: Document | None = None
 
 
 class Figures(NamedTuple):
@@ -185,6 +188,7 @@ def _network(
         failed / seconds,
         _times(now, before, "request_seconds", bounds),
         len(now["notes"]) + now["notes_left_out"],
+        now.get("shadow"),
     )
 
 

@@ -55,6 +55,15 @@ def times_text(times: Times) -> tuple[str, str, str]:
     return seconds_text(times.mean), seconds_text(times.p50), seconds_text(times.p99)
 
 
+def shadow_text(shadow: Document | None) -> str:
+    """A network's shadow, as ``version 3, 5 %: 12 equal, 1 differs``."""
+    if shadow is None:
+        return UNKNOWN
+    where = f"version {shadow['version']}" if shadow["version"] else shadow["device"]
+    counts = [f"{count:.0f} {outcome}" for outcome, count in shadow["requests"].items() if count]
+    return f"{where}, {shadow['percent']} %: {', '.join(counts) or 'none yet'}"
+
+
 def time_text(stamp: float) -> str:
     """A time of day in UTC."""
     return f"{datetime.fromtimestamp(stamp, UTC):%H:%M:%S}"

@@ -35,6 +35,7 @@ from headrace.client.cli.status.texts import (
     rate_text,
     seconds_text,
     server_lines,
+    shadow_text,
     times_text,
 )
 from headrace.client.cli.texts import counted, visible
@@ -225,7 +226,8 @@ def _devices(found: Sequence[DeviceFigures]) -> tuple[_Columns, _Rows]:
 
 def _networks(found: Sequence[NetworkFigures]) -> tuple[_Columns, _Rows]:
     columns = _columns("NETWORK DEVICE STATE", "OPEN PER_S ERR/S MEAN P50 P99")
-    return columns, [
+    shadows = any(network.shadow for network in found)
+    return [*columns, ("SHADOW", False)] if shadows else columns, [
         _row(
             network.state,
             network.name,
@@ -235,6 +237,7 @@ def _networks(found: Sequence[NetworkFigures]) -> tuple[_Columns, _Rows]:
             rate_text(network.rate),
             rate_text(network.failures),
             *times_text(network.times),
+            *([shadow_text(network.shadow)] if shadows else []),
         )
         for network in found
     ]

@@ -83,6 +83,8 @@ const devices = new Table(byId("device-table"), [
 const networkKey = (row) => `${row.name} ${row.version} ${row.generation}`;
 const findNetwork = (row) => finder("networks", networkKey, networkKey(row));
 
+const shadowOf = ({ version, device }) => version ? `version ${version}` : device;
+
 const networks = new Table(byId("network-table"), [
   { label: "Network", className: "full", show: (cell, row) => {
     const alone = row.version === "1" && !past.now.networks.some((each) => each.name === row.name && each.version !== "1");
@@ -93,6 +95,7 @@ const networks = new Table(byId("network-table"), [
       row.subgraphs.length ? plural(row.subgraphs.length + row.subgraphs_left_out, kindOf(row.subgraphs[0])) : "",
       row.memory_bytes ? `${bytes(row.memory_bytes)} of memory` : "",
       row.share && row.share < 100 ? `${row.share} % of the requests` : "",
+      row.shadow ? `shadow on ${shadowOf(row.shadow)}` : "",
     ].filter(Boolean);
     under(cell, more.join(" · "), row.state === "failed" ? "under bad" : "under");
   } },
@@ -151,6 +154,14 @@ function inside(cell, row) {
       table.append(line);
     }
     part("Counted since the load", table);
+  }
+  if (row.shadow) {
+    const shadow = node("dl", "facts"), { requests } = row.shadow;
+    part("Shadow", shadow);
+    facts(shadow, [
+      ["Gets", `${row.shadow.percent} % of the requests, on ${shadowOf(row.shadow)}`],
+      ["Answers", Object.entries(requests).map(([name, value]) => `${count(value)} ${name}`).join(", "), requests.differs || requests.failed ? "bad" : ""],
+    ]);
   }
   const about = node("dl", "facts");
   part("Load", about);

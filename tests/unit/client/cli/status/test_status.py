@@ -144,6 +144,28 @@ def test_top_in_a_pipe_prints_one_interval_and_ends(
     assert (found["seconds"], found["networks"][0]["rate"]) == (2.0, 25.0)
 
 
+def test_top_shows_how_shadows_answer_if_there_are_some(run: Any, fake: Fake) -> None:
+    assert "SHADOW" not in run("top", "--interval", "0.1").output
+    counts = {"equal": 12, "close": 0, "differs": 1, "failed": 0, "dropped": 0}
+    shadow = {"version": "3", "device": "", "percent": 5, "requests": counts}
+    on_device = {
+        **shadow,
+        "version": "",
+        "device": "OPENVINO",
+        "requests": dict.fromkeys(counts, 0),
+    }
+    fake.status.facts["networks"] = [
+        network("m", "CPU.0", shadow=shadow),
+        network("n", "CPU.0", shadow=on_device),
+        network("o", "CPU.0"),
+    ]
+    output = run("top", "--interval", "0.1").output
+    assert "version 3, 5 %: 12 equal, 1 differs" in output
+    assert "OPENVINO, 5 %: none yet" in output
+    rows = json.loads(run("top", "--interval", "0.1", "--json").output)["networks"]
+    assert [row["shadow"] for row in rows] == [shadow, on_device, None]
+
+
 @pytest.mark.parametrize("command", [("status",), ("top", "--interval", "0.1")])
 def test_what_is_missing_is_named(run: Any, fake: Fake, command: tuple[str, ...]) -> None:
     fake.status.facts |= {"devices": [], "networks": [], "errors": []}
