@@ -216,6 +216,31 @@ BOARD: Final = board(
             ],
         ),
         (
+            "Shadows",
+            [
+                graph(
+                    "Answers of shadows",
+                    "Requests that were chosen for a network's shadow. close: but for rounding. "
+                    "dropped: the shadow was not asked.",
+                    [
+                        Query(
+                            f"sum by (network, outcome)"
+                            f" ({rate(f'headrace_shadow_requests_total{_N}')})",
+                            "{{network}} {{outcome}}",
+                        )
+                    ],
+                    unit="reqps",
+                    stacked=True,
+                ),
+                graph(
+                    "Differences of shadows' answers",
+                    "The largest difference of an answer, in units of its output's largest number.",
+                    quantiles("headrace_shadow_difference", "network", "{{network}}", _N),
+                    unit="percentunit",
+                ),
+            ],
+        ),
+        (
             "MULTI and AUTO, sequences",
             [
                 graph(

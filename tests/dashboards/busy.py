@@ -21,7 +21,7 @@ from headrace.client import Client, Error
 from headrace.server.access.token_file import add_token
 from headrace.server.transport.new_certificates import write_certificates
 from headrace.testing import networks
-from headrace.testing.case import Case
+from headrace.testing.case import Case, parse
 from tests.integration.harness import CALL_SECONDS, Server
 from tests.support.stateful import SUM, SUM_STATES
 
@@ -95,6 +95,7 @@ def busy(
     for each in (secrets, models / "broken" / "1", cache):
         each.mkdir(parents=True)
     (models / "broken" / "1" / "model.onnx").write_bytes(b"no model")
+    _add_shadow(models / "judged")
     (cache / "taken").write_text("a file where a folder should be")
     write_certificates(secrets, ("localhost",), days)
     manager = add_token(secrets / "tokens.toml", "manager", ["manage"])
@@ -197,6 +198,8 @@ def _load(client: Client, load: Load) -> None:
     load.add(cancel, threads=2)
     for name, folder in (("kept", "default"), ("found", "default"), ("unkept", "taken")):
         network(networks.add(), "KEPT", name, config={"CACHE_DIR": folder})
+    judged = client.network("judged")
+    load.add(lambda: judged.infer({"x": np.ones(2, np.float32)}))
     sums = network(Case("sum", SUM, {}), "CPU", "sum", config={"STATES": SUM_STATES})
 
     def in_sequence() -> None:
@@ -204,6 +207,17 @@ def _load(client: Client, load: Load) -> None:
             session.infer({"x": np.ones((1, 2), np.float32)})
 
     load.add(in_sequence)
+
+
+def _add_shadow(folder: Path) -> None:
+    """A network whose shadow is a version with other weights."""
+    for version, weights in (("1", (1, 2)), ("2", (1, 2.5))):
+        (folder / version).mkdir(parents=True)
+        text = "m (float[2] x) => (float[2] y) { y = Add(x, w) }"
+        model = parse(text, {"w": np.array(weights, np.float32)})
+        (folder / version / "model.onnx").write_bytes(model.SerializeToString())
+    shadow = "[shadow]\nversion = 2\npercent = 100\n"
+    (folder / "network.toml").write_text(f"version_policy = 'all'\n[traffic]\n1 = 100\n{shadow}")
 
 
 def _load_http(load: Load, http: str, ca: Path, token: str) -> None:

@@ -27,7 +27,7 @@ from tests.support.queries import RULES, rules
 
 UNPROVOKED = {"HeadraceMemoryNearLimit"}
 """It needs the memory of a whole machine or control group."""
-OF_ONE_SERVER = {"HeadraceServerDown", "HeadraceRestartLoop"}
+OF_ONE_SERVER = {"HeadraceServerDown", "HeadraceRestartLoop", "HeadraceRepositoryDown"}
 FEW_DESCRIPTORS = {("HeadraceFileDescriptorsNearLimit", "warning")}
 """The last one, because a server that runs out of descriptors cannot do much else."""
 _UNKEPT = {"CACHE_DIR": "taken"}
@@ -121,16 +121,34 @@ def test_every_alert_of_a_broken_server_fires(broken: Busy, tmp_path: Path) -> N
             process.rlimit(psutil.RLIMIT_NOFILE, (hard, hard))
 
 
+def in_plain_text(address: str, folder: Path) -> dict[str, Any]:
+    """The deployed configuration for a server without TLS, and with the hurried rules."""
+    deployed = configuration(address, folder / "ca.crt")
+    job = {**deployed["scrape_configs"][0], "scheme": "http"}
+    job.pop("tls_config")
+    return {**deployed, "scrape_configs": [job], "rule_files": hurried(folder)}
+
+
+def test_a_model_repository_whose_store_is_away_is_told_of(tmp_path: Path) -> None:
+    away = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{held_port()}",
+        "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    options = ("--model-repository", "s3://models", "--cache-dir", str(tmp_path / "cache"))
+    with (
+        Server(*BASIC, *options, environment=away) as server,
+        Prometheus(tmp_path, in_plain_text(server.http, tmp_path)) as prometheus,
+    ):
+        wanted = ("HeadraceRepositoryDown", "warning")
+        until(lambda: wanted in firing(prometheus), "the alert was to fire")
+
+
 def test_a_server_that_restarts_again_and_again_and_then_ends_is_told_of(tmp_path: Path) -> None:
     port = str(held_port())
-    address = f"127.0.0.1:{port}"
-    job = {
-        **configuration(address, tmp_path / "ca.crt")["scrape_configs"][0],
-        "scheme": "http",
-    }
-    job.pop("tls_config")
-    deployed = {**configuration(address, tmp_path / "ca.crt"), "scrape_configs": [job]}
-    with Prometheus(tmp_path, {**deployed, "rule_files": hurried(tmp_path)}) as prometheus:
+    deployed = in_plain_text(f"127.0.0.1:{port}", tmp_path)
+    with Prometheus(tmp_path, deployed) as prometheus:
         for _ in range(4):
             with Server(*BASIC, "--http-port", port) as server:
                 start = psutil.Process(server.process.pid).create_time()

@@ -361,6 +361,8 @@ class _Requests:
         self.shadow = shadow
         self._all = all_of
         self._series = series
+        for outcome in OUTCOMES:  # so that Prometheus sees the first one of each
+            series.get(SHADOW_REQUESTS, name, outcome)
         self._turns = itertools.count()
         self._copy = copy_name(name)
         self._whose = owner_of(name) or name

@@ -124,7 +124,8 @@ class Served:
             assert job.error is None
 
     def counts(self, of: str = "m") -> Mapping[tuple[str, ...], float]:
-        return numbers(self.core.shadows.snapshot(), SHADOW_REQUESTS, of)
+        counted = numbers(self.core.shadows.snapshot(), SHADOW_REQUESTS, of)
+        return {labels: count for labels, count in counted.items() if count}
 
     def become(self, of: str = "m", **counts: int) -> None:
         """Waits until the shadow's requests have these outcomes, and no others."""
