@@ -12,12 +12,14 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.standard_keys import INFERENCE_PRECISION_HINT
@@ -153,6 +155,19 @@ def check_network(entry: NetworkEntry, shadow: Shadow) -> None:
         )
 
 
+def is_chosen(turn: int, percent: int) -> bool:
+    """Whether the shadow gets the request of this number, from 1 on.
+
+    The chosen ones lie evenly, but not at one distance: callers who ask the same few inputs in turn
+    would otherwise have one of them compared again and again. (Fibonacci hashing, as Knuth has it
+    in "The Art of Computer Programming", volume 3, section 6.4.)
+    """
+    return turn * _GOLDEN % (1 << 32) * WHOLE < percent << 32
+
+
+_GOLDEN: Final = 0x9E3779B9  # 2 ** 32 divided by the golden ratio
+
+
 class SpareTime:
     """Decides when shadows may run: while no request is in flight, and none has come or ended for
     `_QUIET_SECONDS`. On a server that is never so quiet they get one part in `_PAUSES` of the time.
@@ -188,7 +203,7 @@ class _Sample:
     Attributes:
         entry: the network that has answered. The sample holds no reference to it.
         precision: in which that has computed.
-        bytes: of the values.
+        bytes: that the values hold.
     """
 
     entry: NetworkEntry
@@ -363,7 +378,7 @@ class _Requests:
         self._series = series
         for outcome in OUTCOMES:  # so that Prometheus sees the first one of each
             series.get(SHADOW_REQUESTS, name, outcome)
-        self._turns = itertools.count()
+        self._turns = itertools.count(1)
         self._copy = copy_name(name)
         self._whose = owner_of(name) or name
         self._owner = object()  # of the copy
@@ -385,8 +400,7 @@ class _Requests:
         source = self._source
         if source is not None and source is not entry and source.state is NetworkState.READY:
             return  # the network on the device was loaded from another version
-        turn, percent = next(self._turns), self.shadow.percent
-        if turn * percent // WHOLE == (turn + 1) * percent // WHOLE:
+        if not is_chosen(next(self._turns), self.shadow.percent):
             return
         assert entry.executable is not None
         # Memory that a client may change would be other inputs by then.
@@ -400,7 +414,7 @@ class _Requests:
         if job.outcome is not Outcome.COMPLETED:
             return
         inputs, outputs = dict(job.inputs), dict(job.outputs)
-        size = _SAMPLE_BYTES + sum(map(_bytes_held, (*inputs.values(), *outputs.values())))
+        size = _SAMPLE_BYTES + bytes_held([*inputs.values(), *outputs.values()])
         sample = _Sample(entry, inputs, job.output_names, outputs, precision, job.owner, size)
         job.follow(lambda _: self._keep(sample))  # after the caller's reply
 
@@ -586,16 +600,42 @@ class _Requests:
                 self._all.unload(self._copy)
 
 
-def _bytes_held(value: Value) -> int:
-    """The bytes of a value. One of too many parts to be measured in passing has too many."""
-    if value is None:
-        return 0
-    if not isinstance(value, list) and value.dtype != object:
-        return int(value.nbytes)
-    parts = value if isinstance(value, list) else value.reshape(-1)
-    if len(parts) > _MOST_PARTS:
-        return _MOST_BYTES + 1
-    return sum(map(_bytes_held if isinstance(value, list) else len, parts))
+def bytes_held(values: Sequence[Value]) -> int:
+    """The bytes of the memory that values keep. A value may be a small part of it: of a message, or
+    of a batch. Values of too many parts to be measured in passing have too many.
+    """
+    memory: dict[int, int] = {}
+    parts = [*values]
+    for value in parts:
+        if value is None:
+            continue
+        if isinstance(value, list):
+            parts += value[: _MOST_PARTS + 1]
+        elif value.dtype == object:
+            found = value.reshape(-1)[: _MOST_PARTS + 1]
+            if len(found) > _MOST_PARTS:
+                return _MOST_BYTES + 1
+            memory[id(value)] = sum(map(len, found))
+        else:
+            of, size = _memory(value)
+            memory[of] = size
+        if len(parts) > _MOST_PARTS + len(values):
+            return _MOST_BYTES + 1
+    return sum(memory.values())
+
+
+def _memory(array: Any) -> tuple[int, int]:
+    """What an array lies in, as an identity and its bytes."""
+    whole: Any = array
+    while isinstance(whole, np.ndarray) and whole.base is not None:
+        whole = whole.base
+    if isinstance(whole, memoryview):
+        whole = whole.obj
+    try:
+        size = whole.nbytes if isinstance(whole, np.ndarray) else memoryview(whole).nbytes
+    except TypeError:  # a backend's own memory
+        size = array.nbytes
+    return id(whole), size
 
 
 def _precision(network: ExecutableNetwork) -> str:

@@ -28,8 +28,15 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.job import Job
 from headrace.runtime.loading import shadows
-from headrace.runtime.loading.registry import NetworkEntry
-from headrace.runtime.loading.shadows import NO_SHADOW, Shadow, SpareTime
+from headrace.runtime.loading.entry import Residence
+from headrace.runtime.loading.registry import NetworkEntry, NetworkState
+from headrace.runtime.loading.shadows import (
+    NO_SHADOW,
+    Shadow,
+    SpareTime,
+    bytes_held,
+    is_chosen,
+)
 from headrace.runtime.loading.table import OwnerLimits
 from headrace.runtime.metrics.families import SHADOW_DIFFERENCE, SHADOW_REQUESTS
 from headrace.runtime.network.network import Network
@@ -37,6 +44,7 @@ from headrace.runtime.pipelines.model import network_of
 from headrace.runtime.system.asker import NOBODY, Asker, current_asker
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.repository.pipelines import parse_pipeline
+from headrace.testing import networks
 from headrace.testing.case import parse
 from headrace.testing.counted import histogram, numbers
 from headrace.testing.occupied import eventually
@@ -388,6 +396,76 @@ def test_without_room_for_a_second_network_there_is_no_shadow_on_a_device() -> N
         assert served.core.shadows.get("m") == NO_SHADOW
     finally:
         served.core.stop()
+
+
+def test_a_version_that_was_unloaded_gives_no_answer(served: Served) -> None:
+    served.load("1")
+    served.load("2")
+    served.shadow("2")
+    served.core.unload_network("m", "2").result(PATIENCE_SECONDS)
+    served.infer()
+    served.become(failed=1)
+
+
+def test_a_version_that_is_not_in_memory_is_not_loaded_for_a_shadow(served: Served) -> None:
+    served.load("1")
+    request = LoadRequest("m", DeviceName.parse("TEMPLATE"), version="2")
+    known = served.core.know_network(
+        request, lambda: networks.add().network, owner=served.owner, residence=Residence()
+    )
+    served.shadow("2")
+    served.infer()
+    served.become(dropped=1)
+    assert known.state is NetworkState.KNOWN
+
+
+def test_a_shadow_of_a_shadow_sees_what_callers_ask_that_and_not_what_it_compares(
+    served: Served,
+) -> None:
+    served.load("1")
+    served.shadow(device="HOOK")
+    load = served.core.set_shadow("m.shadow", Shadow(device="TEMPLATE", percent=ALL))
+    assert load is not None
+    load.result(PATIENCE_SECONDS)
+    served.infer()
+    served.become(differs=1)
+    counted = numbers(served.core.shadows.snapshot(), SHADOW_REQUESTS, "m.shadow")
+    assert sum(counted.values()) == 0
+    served.infer(name="m.shadow")
+    eventually(
+        lambda: (
+            numbers(served.core.shadows.snapshot(), SHADOW_REQUESTS, "m.shadow")[("differs",)] == 1
+        ),
+        "the caller's request was to be compared",
+    )
+
+
+@pytest.mark.parametrize("period", [2, 7, 20, 50])
+def test_callers_who_ask_the_same_inputs_in_turn_have_all_of_them_compared(period: int) -> None:
+    chosen = {turn % period for turn in range(1, 100 * period) if is_chosen(turn, 5)}
+    assert len(chosen) == period
+
+
+@pytest.mark.parametrize("percent", [1, 5, 10, 50, 99, 100])
+def test_a_shadow_gets_its_share_of_any_number_of_requests(percent: int) -> None:
+    for number in (20, 100, 200, 10_000):
+        chosen = sum(is_chosen(turn, percent) for turn in range(1, number + 1))
+        assert abs(chosen - number * percent / 100) < 2
+
+
+def test_a_value_holds_the_whole_message_that_it_lies_in() -> None:
+    message = bytes(1000)
+    first, second = (np.frombuffer(message, np.uint8, 4, offset) for offset in (0, 8))
+    assert bytes_held([first, second]) == 1000
+    assert bytes_held([np.frombuffer(memoryview(message)[4:8], np.uint8)]) == 1000
+    assert bytes_held([np.zeros((10, 10), np.float32)[3], None]) == 400
+    assert bytes_held([[np.zeros(2), np.zeros(3)], np.array([b"abc", b"de"], object)]) == 45
+
+
+def test_a_value_of_too_many_parts_holds_too_much() -> None:
+    part = np.zeros(1)
+    assert bytes_held([[part] * 5000]) > 1 << 26
+    assert bytes_held([np.array([b""] * 5000, object)]) > 1 << 26
 
 
 def test_no_kept_reply_is_compared_and_none_is_kept(served: Served) -> None:
