@@ -24,6 +24,7 @@ from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from tests.integration.harness import CALL_SECONDS, Server
 from tests.support.stateful import SUM, SUM_STATES
+from tests.support.web_server import web_server
 
 MAGIKA = Path(__file__).parents[2] / ".cache" / "magika" / "model.onnx"
 _CONFIGURATION = """
@@ -103,25 +104,25 @@ def busy(
     token.write_text(add_token(secrets / "tokens.toml", "prometheus", ["read"]))
     file = folder / "headrace.toml"
     file.write_text(_CONFIGURATION)
-    started = Server(
-        "--config",
-        str(file),
-        "--model-repository",
-        str(models),
-        "--cache-dir",
-        str(cache),
-        "--devices",
-        ",".join(devices),
-        "--tls-cert",
-        str(secrets / "server.crt"),
-        "--tls-key",
-        str(secrets / "server.key"),
-        "--tokens",
-        str(secrets / "tokens.toml"),
-        *options,
-        environment={"ORT_DISABLE_TELEMETRY": "1"},
-    )
     with ExitStack() as stack:
+        started = Server(
+            "--config",
+            str(file),
+            "--model-repository",
+            stack.enter_context(web_server(models)),
+            "--cache-dir",
+            str(cache),
+            "--devices",
+            ",".join(devices),
+            "--tls-cert",
+            str(secrets / "server.crt"),
+            "--tls-key",
+            str(secrets / "server.key"),
+            "--tokens",
+            str(secrets / "tokens.toml"),
+            *options,
+            environment={"ORT_DISABLE_TELEMETRY": "1"},
+        )
         server = stack.enter_context(started)
         target = server.address.replace("127.0.0.1", "localhost")
         http = server.http.replace("127.0.0.1", "localhost")

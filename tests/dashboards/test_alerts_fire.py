@@ -24,6 +24,7 @@ from tests.dashboards.prometheus import Prometheus, configuration
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, until
 from tests.support.ports import held_port
 from tests.support.queries import RULES, rules
+from tests.support.web_server import web_server
 
 UNPROVOKED = {"HeadraceMemoryNearLimit"}
 """It needs the memory of a whole machine or control group."""
@@ -130,17 +131,15 @@ def in_plain_text(address: str, folder: Path) -> dict[str, Any]:
 
 
 def test_a_model_repository_whose_store_is_away_is_told_of(tmp_path: Path) -> None:
-    away = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{held_port()}",
-        "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    options = ("--model-repository", "s3://models", "--cache-dir", str(tmp_path / "cache"))
-    with (
-        Server(*BASIC, *options, environment=away) as server,
-        Prometheus(tmp_path, in_plain_text(server.http, tmp_path)) as prometheus,
-    ):
+    model = tmp_path / "models" / "m" / "1" / "model.onnx"
+    model.parent.mkdir(parents=True)
+    model.write_bytes(networks.add().model.SerializeToString())
+    options = (*BASIC, "--cache-dir", str(tmp_path / "cache"), "--repository-poll-seconds", "1")
+    with ExitStack() as stack:
+        with web_server(tmp_path / "models") as store:
+            server = stack.enter_context(Server(*options, "--model-repository", store))
+        watched = Prometheus(tmp_path, in_plain_text(server.http, tmp_path))
+        prometheus = stack.enter_context(watched)
         wanted = ("HeadraceRepositoryDown", "warning")
         until(lambda: wanted in firing(prometheus), "the alert was to fire")
 

@@ -9,9 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,7 @@ from headrace.testing.case import parse
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, refused_start, until
 from tests.support.ovms_repository import write as write_ovms
 from tests.support.ports import held_port
+from tests.support.web_server import web_server
 
 POLLS = ("--repository-poll-seconds", "0.05")
 SECRET = "wJalrXUtnFEMI"
@@ -323,25 +322,6 @@ def test_the_doctor_looks_at_the_store(
     )
     assert found.message == "lost.onnx: is a file; move it to lost/model.onnx"
     assert list(tmp_path.iterdir()) == []
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-@contextmanager
-def web_server(folder: Path) -> Iterator[str]:
-    """A web server with index pages."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def test_a_web_server_is_served_and_followed(tmp_path: Path) -> None:
