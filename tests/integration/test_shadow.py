@@ -19,11 +19,12 @@ from headrace.client.cli.app import make_app
 from headrace.oip import open_inference_pb2_grpc as oip_grpc
 from headrace.testing.case import parse
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, until
-from tests.support.manual import commands
+from tests.support.manual import blocks, commands
 from tests.support.open_inference import infer_request
 
 X = np.array([1, 2], np.float32)
 ALL = 100
+DEVICES = ("--devices", "CPU,TEMPLATE,AUTO,MULTI,HETERO,BATCH,PIPELINE")
 
 
 def adds(*weights: float) -> bytes:
@@ -35,13 +36,20 @@ def adds(*weights: float) -> bytes:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     root = tmp_path_factory.mktemp("repository")
-    for name, weights in (("m/1", (3, 4)), ("m/2", (3, 4.5)), ("classifier/3", (3, 4))):
+    for name, weights in (
+        ("m/1", (3, 4)),
+        ("m/2", (3, 4.5)),
+        ("classifier/2", (3, 4)),
+        ("classifier/3", (3, 4)),
+    ):
         folder = root / name
         folder.mkdir(parents=True)
         (folder / "model.onnx").write_bytes(adds(*weights))
     text = 'version_policy = "all"\n[traffic]\n1 = 100\n[shadow]\nversion = 2\npercent = 100\n'
     (root / "m" / "network.toml").write_text(text)
-    with Server(*BASIC, "--model-repository", str(root)) as server:
+    (_, described) = blocks("docs/run/shadow.md", "toml")
+    (root / "classifier" / "network.toml").write_text(described)
+    with Server(*DEVICES, "--model-repository", str(root)) as server:
         yield server
 
 
@@ -117,6 +125,12 @@ def test_clients_and_the_command_line_set_and_end_a_shadow(server: Server, clien
     until(gone, "it was to be unloaded")
 
 
+def serves(client: Client) -> dict[str, int]:
+    """The shares of the requests to `classifier`."""
+    rows = (row for row in client.repository() if row.name == "classifier" and row.share)
+    return {row.version: row.share for row in rows}
+
+
 def test_the_manuals_commands_set_shadows_and_end_them(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,12 +139,29 @@ def test_the_manuals_commands_set_shadows_and_end_them(
         ["TEMPLATE" if word == "OPENVINO" else word for word in words]
         for words in commands("docs/run/shadow.md")
     ]
-    assert len(said) == 3
+    assert len(said) == 8
+    serving = [serves(client)]
     for words in said:
         result = CliRunner().invoke(make_app(words), words)
         assert result.exit_code == 0, result.output
+        serving.append(serves(client))
+    # Callers get version 3 by the last commands but one.
+    assert serving == [{"2": 100}] * 6 + [{"2": 90, "3": 10}] + [{"3": 100}] * 2
     gone = lambda: all(each.name != "classifier.shadow" for each in client.networks())  # noqa: E731
     until(gone, "it was to be unloaded")
+
+
+@pytest.mark.parametrize("device", ["AUTO:TEMPLATE", "MULTI:TEMPLATE", "HETERO:TEMPLATE"])
+def test_a_shadow_may_be_on_a_device_that_uses_others(
+    server: Server, client: Client, device: str
+) -> None:
+    counted = Counted(server)
+    client.set_shadow("classifier", device=device, percent=ALL)
+    try:
+        client.network("classifier").infer({"x": X})
+        counted.become(equal=1)
+    finally:
+        client.set_shadow("classifier", percent=0)
 
 
 def test_a_shadow_that_cannot_be_names_its_fault(client: Client) -> None:
@@ -142,6 +173,8 @@ def test_a_shadow_that_cannot_be_names_its_fault(client: Client) -> None:
         client.set_shadow("m", 1, "CPU")
     with pytest.raises(errors.NotFound, match="'n'"):
         client.set_shadow("n", 1)
+    with pytest.raises(errors.Error, match="not a pipeline"):
+        client.set_shadow("m", device="PIPELINE")
 
 
 def test_a_clients_shadow_outlives_a_restart_and_ends_with_its_network(tmp_path: Path) -> None:
