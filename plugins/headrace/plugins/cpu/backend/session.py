@@ -123,6 +123,10 @@ class OnnxRuntimeSession:
         self.run_values = _in_turn(native.run_with_ort_values, turn)
         self.run_bound = _in_turn(native.run_with_iobinding, turn)
 
+    def output_shapes(self) -> list[list[int | str | None]]:
+        """The sizes that ONNX Runtime infers; a name or None for a size that it does not know."""
+        return [list(each.shape) for each in self._native.outputs_meta]
+
     def ports(self) -> Any:
         """Ports for `run_bound`. Memory is bound to them; they serve one run at a time."""
         return binding.SessionIOBinding(self._native)

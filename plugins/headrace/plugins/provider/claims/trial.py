@@ -23,6 +23,9 @@ from headrace.runtime.network.values import NUMPY_NUMBERS, Array
 
 _MOST_BYTES: Final = 2**24
 """A layer with larger inputs is not run: it would take seconds on a slow device."""
+_MOST_ELEMENTS: Final = 2**22
+"""Nor is one with larger outputs: of two inputs of a million elements it may make a million times
+a million."""
 _UNKNOWN_SIZE: Final = 2
 _REASON_LENGTH: Final = 300
 
@@ -43,6 +46,8 @@ def why_not(layer: bytes, provider: Provider) -> str | None:
         return None
     names = [port.name for port in graph.output]
     tried = session.open_bytes(layer, provider, SessionSettings(strict=True))
+    if sum(map(_elements, tried.output_shapes())) > _MOST_ELEMENTS:
+        return None
     try:
         processor = session.open_bytes(layer, Provider(), SessionSettings())
     except HeadraceError:
@@ -71,6 +76,10 @@ def _run(
 
 def _has_nan(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind == "f" and bool(np.isnan(value).any())
+
+
+def _elements(shape: Sequence[int | str | None]) -> int:
+    return math.prod(size if isinstance(size, int) else _UNKNOWN_SIZE for size in shape)
 
 
 def _samples(ports: Sequence[onnx.ValueInfoProto]) -> Iterator[dict[str, Array]]:
