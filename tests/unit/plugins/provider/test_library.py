@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,6 +59,19 @@ def of(monkeypatch: pytest.MonkeyPatch) -> Any:
         return made
 
     return runtime
+
+
+@pytest.mark.parametrize("function", ["get_library_path", "get_ep_name"])
+def test_clients_do_not_see_where_a_package_misses_its_library(
+    monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    def fails() -> str:
+        raise FileNotFoundError(f"no library in {PATH}")
+
+    module = SimpleNamespace(**{"get_library_path": lambda: PATH, function: fails})
+    monkeypatch.setitem(sys.modules, "paper_package", module)
+    with pytest.raises(Unavailable, match=r"no library: no library in libprovider.so$"):
+        library.from_package("paper_package")
 
 
 def names(found: Any) -> list[str]:

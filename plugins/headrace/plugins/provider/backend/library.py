@@ -42,7 +42,7 @@ def from_package(package: str) -> tuple[str, str]:
             "library's file"
         ) from error
     except Exception as error:
-        raise Unavailable(f"the Python package {package} cannot be imported: {error}") from error
+        raise _unusable(f"the Python package {package} cannot be imported", error) from error
     if not hasattr(module, "get_library_path"):
         raise Unavailable(
             f"the Python package {package} has no function get_library_path(); name the library's "
@@ -52,7 +52,7 @@ def from_package(package: str) -> tuple[str, str]:
         named = getattr(module, "get_ep_name", str)()
         return str(module.get_library_path()), str(named)
     except Exception as error:
-        raise Unavailable(f"the Python package {package} has no library: {error}") from error
+        raise _unusable(f"the Python package {package} has no library", error) from error
 
 
 def offered(path: str, name: str, fallback: str) -> Sequence[Any]:
@@ -64,7 +64,7 @@ def offered(path: str, name: str, fallback: str) -> Sequence[Any]:
 
     Raises:
         Unavailable: the library cannot be loaded, offers nothing here, or has several providers or
-            others than the one that is named. The message has no folders, because clients see it.
+            others than the one that is named.
     """
     library, registered = PurePosixPath(path).name, name or fallback
     found = _of(path)
@@ -72,9 +72,7 @@ def offered(path: str, name: str, fallback: str) -> Sequence[Any]:
         try:
             onnxruntime.register_execution_provider_library(registered, path)
         except Exception as error:
-            _log.error("the library %s cannot be used: %s", path, error)
-            why = _FOLDERS.sub("", failures.readable(error))
-            raise Unavailable(f"ONNX Runtime cannot load {library}: {why}") from error
+            raise _unusable(f"ONNX Runtime cannot load {library}", error) from error
         found = _of(path)
     if not found:
         onnxruntime.unregister_execution_provider_library(registered)
@@ -92,6 +90,12 @@ def offered(path: str, name: str, fallback: str) -> Sequence[Any]:
             "device's table"
         )
     return [each for each in found if each.ep_name == chosen]
+
+
+def _unusable(what: str, error: Exception) -> Unavailable:
+    """What clients see of the error, without folders; the log has them."""
+    _log.error("%s: %s", what, error)
+    return Unavailable(f"{what}: {_FOLDERS.sub('', failures.readable(error))}")
 
 
 def full_name(offer: Any) -> str:
