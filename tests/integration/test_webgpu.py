@@ -10,10 +10,11 @@ import pytest
 from onnx.parser import parse_model
 
 from headrace.client import Client
-from headrace.client.errors import InvalidArgument
+from headrace.client.errors import InvalidArgument, Unavailable
 from headrace.testing import networks
 from headrace.testing.compare import assert_same_outputs
-from tests.integration.harness import Server
+from tests.integration.child_processes import children
+from tests.integration.harness import Server, until
 from tests.support import swiftshader
 
 TOLERANCE = 1e-5
@@ -24,7 +25,7 @@ split (float[2,2] x) => (float d) { [sum] s = Add(x, x) [positive] r = Relu(s) [
 def configured(folder: Path, text: str) -> tuple[str, ...]:
     file = folder / "headrace.toml"
     file.write_text(text)
-    return ("--devices", "CPU,HETERO,WEBGPU", "--config", str(file))
+    return ("--devices", "AUTO,BATCH,CPU,HETERO,MULTI,WEBGPU", "--config", str(file))
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +74,62 @@ def test_hetero_leaves_to_cpu_what_the_provider_has_no_kernel_for(client: Client
     found = network.infer({"x": np.array([[1, 2], [-3, 4]], np.float32)})
     assert found["d"] == pytest.approx(16.0)
     network.unload()
+
+
+@pytest.mark.parametrize("device", ["AUTO:WEBGPU,CPU", "MULTI:WEBGPU,CPU", "BATCH:WEBGPU(4)"])
+def test_devices_that_choose_among_others_choose_it_as_any_other(
+    client: Client, device: str
+) -> None:
+    case = networks.mlp()
+    network = client.load_network(case.network.to_bytes(), device=device, name="mlp")
+    for _ in range(3):
+        assert_same_outputs(network.infer(case.inputs), case.expected(), TOLERANCE)
+    network.unload()
+
+
+def test_a_shadow_compares_it_with_cpu(client: Client, server: Server) -> None:
+    case = networks.mlp()
+    network = client.load_network(case.network.to_bytes(), device="CPU", name="shadowed")
+    client.set_shadow("shadowed", device="WEBGPU", percent=100)
+    network.infer(case.inputs)
+
+    def outcomes() -> set[str]:
+        return {
+            dict(labels)["outcome"]
+            for (name, labels), count in server.scrape().items()
+            if name == "headrace_shadow_requests_total" and count
+        }
+
+    until(lambda: bool(outcomes()), "the shadow's answer")
+    assert outcomes() <= {"equal", "close"}
+    network.unload()
+
+
+def test_its_process_is_started_again_with_its_networks_and_disturbs_no_other(
+    client: Client, server: Server
+) -> None:
+    case = networks.mlp()
+    network = client.load_network(case.network.to_bytes(), device="WEBGPU", name="mlp")
+    other = client.load_network(case.network.to_bytes(), device="CPU", name="other")
+    (process,) = (
+        each
+        for each in children(server)
+        if "providers_webgpu" in Path(f"/proc/{each.pid}/maps").read_text()
+    )
+    process.kill()
+
+    def answers() -> bool:
+        assert_same_outputs(other.infer(case.inputs), case.expected(), TOLERANCE)
+        try:
+            found = network.infer(case.inputs)
+        except Unavailable:
+            return False
+        assert_same_outputs(found, case.expected(), TOLERANCE)
+        return not process.is_running()
+
+    until(answers, "the next process")
+    network.unload()
+    other.unload()
 
 
 @pytest.mark.parametrize("key", ["PROVIDER_PACKAGE", "PROVIDER_LIBRARY", "PROVIDER_OPTIONS"])
