@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.plugins.cpu.backend import session
 from headrace.plugins.cpu.backend.failures import run_failure
+from headrace.plugins.cpu.backend.session import OnnxRuntimeSession
 from headrace.plugins.cpu.backend.tensors import TensorConversion
 from headrace.plugins.cpu.guards.network import GuardedNetwork, replaceable
 from headrace.plugins.cpu.running.arena import Arena
@@ -85,8 +86,7 @@ class SessionNetwork(ExecutableNetwork):
         try:
             if job.profile:
                 job.outputs, job.layers = self._profiler.profile(
-                    lambda timed: HostRuns(timed, self._conversion)(job, options),
-                    self.place.device,
+                    lambda timed: self._timed_runs(timed)(job, options), self.place.device
                 )
             else:
                 job.outputs = runs(job, options)
@@ -103,6 +103,10 @@ class SessionNetwork(ExecutableNetwork):
         finally:
             if job.token.detach(terminate):  # nobody ends a later run by them
                 self._spare_options.append((options, terminate))
+
+    def _timed_runs(self, timed: OnnxRuntimeSession) -> Runs:
+        """How a request runs in the session that times its layers."""
+        return HostRuns(timed, self._conversion)
 
     def _export(self) -> bytes:
         if not self.kept or not isinstance(self.network, GuardedNetwork):

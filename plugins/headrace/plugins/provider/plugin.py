@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import Final
@@ -32,6 +32,7 @@ from headrace.plugins.provider import config as settings
 from headrace.plugins.provider.backend import library
 from headrace.plugins.provider.claims.refusals import of_provider
 from headrace.plugins.provider.claims.trial import why_not
+from headrace.plugins.provider.executable_network import ProviderNetwork
 from headrace.plugins.provider.running.runs import CheckedRuns
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DEVICE_ID
@@ -40,6 +41,8 @@ from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.network.network import Network
+from headrace.runtime.transform.functions import inline_functions
+from headrace.runtime.transform.transform import Transformation
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +62,7 @@ class ProviderPlugin(AcceleratorPlugin):
     """
 
     schema = settings.SCHEMA
+    network_class = ProviderNetwork
 
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
         given = self.schema.resolve(config)
@@ -117,7 +121,10 @@ class ProviderPlugin(AcceleratorPlugin):
         return self._used(self.device_id(config))
 
     def _refusals(self, model: ir.Model) -> Support:
-        return of_provider(self._providers["0"].name)
+        return of_provider(self._providers["0"].name, model)
+
+    def _transformations(self, config: Configuration) -> Sequence[Transformation]:
+        return (inline_functions,)
 
     def _at_once(self, config: Configuration) -> int:
         return 1

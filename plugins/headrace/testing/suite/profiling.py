@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import InvalidArgument
 from headrace.testing import networks
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.suite.fixtures import DeviceFixtures, Loader
@@ -36,6 +39,15 @@ class ProfilingConformance(DeviceFixtures):
         request.start_async(case.inputs, profile=True)
         request.result()
         assert request.performance_counts
+
+    def test_a_request_that_asks_for_it_is_refused_as_any_other(
+        self, load: Loader, new_request: Callable[[ExecutableNetwork], InferRequest]
+    ) -> None:
+        case = self.fragile
+        request = new_request(load(case))
+        request.start_async({**case.inputs, **self.breaking}, profile=True)
+        with pytest.raises(InvalidArgument):
+            request.result()
 
     def test_the_counts_name_layers_and_where_they_came_from(self, load: Loader) -> None:
         case = networks.mlp()

@@ -16,6 +16,10 @@ from headrace.testing import networks
 ASIDE, DEVICE = {"by": np.array(0)}, {"by": np.array(1)}
 
 
+def job(inputs: dict[str, Any], cancelled: Exception | None = None) -> Any:
+    return SimpleNamespace(inputs=inputs, token=SimpleNamespace(error=cancelled))
+
+
 class Runs:
     """Runs that are counted, of a network that picks one element of an input."""
 
@@ -30,8 +34,7 @@ class Runs:
         )
 
     def __call__(self, cancelled: Exception | None = None, **inputs: Any) -> Any:
-        job: Any = SimpleNamespace(inputs=inputs, token=SimpleNamespace(error=cancelled))
-        return self.run(job, None)
+        return self.run(job(inputs, cancelled), None)
 
     def _on_device(self, job: Any, options: Any) -> Any:
         if self.error is not None:
@@ -59,6 +62,17 @@ def test_a_request_runs_on_the_provider() -> None:
 def test_an_index_out_of_bounds_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="out of bounds"):
         Runs()(**picked(5))
+
+
+def test_a_request_that_runs_elsewhere_on_the_provider_is_checked_as_well() -> None:
+    def run(job: Any, options: Any) -> Any:
+        return DEVICE
+
+    elsewhere = Runs(RuntimeError("the network's own session ran")).run.instead(run)
+    assert elsewhere(job(picked(4)), None) is DEVICE
+    assert elsewhere(job({"x": np.zeros(0, np.float32)}), None) is ASIDE
+    with pytest.raises(InvalidArgument, match="out of bounds"):
+        elsewhere(job(picked(5)), None)
 
 
 def test_requests_with_an_empty_tensor_run_in_one_session_on_processors() -> None:

@@ -12,6 +12,7 @@ from typing import Final
 import onnx_ir as ir
 
 from headrace.plugins.cpu.claims import refusals
+from headrace.plugins.opencl.running import bounds
 from headrace.runtime.device.compiled_plugin import Support
 
 _SOFTPLUS: Final = "it rounds 1 + exp(x), so small results have few right digits"
@@ -37,12 +38,21 @@ _OF_PROVIDER: Final[Mapping[str, Mapping[str, Support]]] = MappingProxyType(
 )
 
 
-def of_provider(name: str) -> Support:
-    """Says why the provider of that name does not run a node; None if nothing is known."""
+def of_provider(name: str, model: ir.Model) -> Support:
+    """Says why the provider of that name does not run a node of a model; None if nothing is known.
+
+    With an index out of bounds, a kernel of a GPU reads what another request has left in memory.
+    """
     rules = _OF_PROVIDER.get(name, {})
 
     def reason(node: ir.Node) -> str | None:
+        if node.op_identifier() in model.functions:
+            return "a function that was not inlined, for DISABLE_TRANSFORMATIONS is set"
         rule = rules.get(refusals.operator(node))
-        return refusals.reason(node) or (rule(node) if rule is not None else None)
+        return (
+            refusals.reason(node)
+            or (rule(node) if rule is not None else None)
+            or bounds.why_unchecked(node, model.graph)
+        )
 
     return reason

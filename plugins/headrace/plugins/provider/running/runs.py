@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,19 +41,26 @@ class CheckedRuns:
         self._lock = threading.Lock()
         self._aside: Runs | None = None
 
+    def instead(self, on_device: Runs) -> Runs:
+        """Checks requests in the same way, and runs them on the provider by `on_device`."""
+        return partial(self._run, on_device)
+
     def __call__(self, job: Job, options: Any) -> dict[str, Value]:
+        return self._run(self._on_device, job, options)
+
+    def _run(self, on_device: Runs, job: Job, options: Any) -> dict[str, Value]:
         self._bounds.check(job.inputs)
         if not any(isinstance(each, np.ndarray) and not each.size for each in job.inputs.values()):
-            return self._run_on_device(job, options)
+            return self._run_on_device(on_device, job, options)
         with self._lock:
             if self._aside is None:
                 self._aside = self._open_aside()
             aside = self._aside
         return aside(job, options)
 
-    def _run_on_device(self, job: Job, options: Any) -> dict[str, Value]:
+    def _run_on_device(self, on_device: Runs, job: Job, options: Any) -> dict[str, Value]:
         try:
-            return self._on_device(job, options)
+            return on_device(job, options)
         except Exception:
             if job.token.error is None:
                 self._failed()
