@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,7 @@ def test_nodes_whose_links_make_no_tree_are_refused(
         ({"nodes_falseleafs": [0]}, "nodes_falseleafs has 1 elements for 2 nodes"),
         ({"tree_roots": [0] * 5_000_000}, "10,000,000 steps are too many"),
     ],
-    ids=lambda each: str(each)[:40],
+    ids=reprlib.repr,
 )
 def test_links_that_make_no_trees_are_refused(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(Exception, match=why):
