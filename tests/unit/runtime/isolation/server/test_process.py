@@ -101,11 +101,12 @@ def loose_file() -> int:
 def test_an_answer_without_sense_ends_the_worker_and_the_calls_that_wait(
     stranger: Stranger, answer: dict[str, Any]
 ) -> None:
-    files = [loose_file(), loose_file()] if answer.pop("files", None) else []
+    told = {name: each for name, each in answer.items() if name != "files"}
+    files = [loose_file(), loose_file()] if "files" in answer else []
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(stranger.worker.call, "describe", timeout=PATIENCE_SECONDS)
         assert stranger.control.receive().header["call"] == 1
-        stranger.control.send(packed(answer, (), len(files)), files)
+        stranger.control.send(packed(told, (), len(files)), files)
         for each in files:
             os.close(each)
         with pytest.raises(WorkerLost, match="the worker process of device STRANGE ended"):
