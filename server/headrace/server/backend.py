@@ -190,7 +190,7 @@ class ServerCore:
     def _with_readers(self, name: str) -> list[str]:
         """The network and those that run it, at any depth."""
         runs = {
-            entry.key.name: entry.executable.runs
+            entry.key.name: {run for run, _ in entry.executable.runs}
             for entry in self.core.networks.entries()
             if entry.executable is not None and entry.executable.runs
         }

@@ -17,7 +17,7 @@ from headrace.plugins.pipeline.running.request import (
 from headrace.plugins.pipeline.running.window import WaitingRequest, Window
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.errors import HeadraceError
+from headrace.runtime.errors import HeadraceError, NotLoaded
 from headrace.runtime.execution.job import Job
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.network.graph import RunningShape, RunningSubgraph
@@ -57,6 +57,7 @@ class PipelineNetwork(ExecutableNetwork):
         self._steps = tuple(steps)
         named = {each.known_as: each for each in reversed(self._steps) if each.network.name}
         self._first_to_name = tuple(reversed(named.values()))
+        self._runs = frozenset((each.network.name, each.step.version) for each in named.values())
         self._all = tuple(port.name for port in self.outputs)
         self._flow = self._flow_to(self._all)
         self._counters: tuple[SubgraphCounters, ...] = ()
@@ -78,8 +79,8 @@ class PipelineNetwork(ExecutableNetwork):
         self._window.resize(self._limit())
 
     @property
-    def runs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset(each.network.name for each in self._first_to_name)
+    def runs(self) -> frozenset[tuple[str, str]]:  # type: ignore[override]
+        return self._runs
 
     def unready(self) -> str:
         """Names the first step whose network is not there."""
@@ -221,6 +222,8 @@ class PipelineNetwork(ExecutableNetwork):
                         why = behind._lack(seen, depth + 1)
                     else:
                         why = executable.unready()
+            except NotLoaded:  # the next request loads it
+                why = ""
             except HeadraceError as error:
                 why = error.message
             if why:

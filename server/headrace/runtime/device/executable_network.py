@@ -101,9 +101,9 @@ class ExecutableNetwork:
     """Begins a job and returns. It is a method of a virtual device; of others it is the start of
     their `StageRunner`."""
 
-    runs: frozenset[str] = frozenset()
-    """The full names of the networks of the server that its requests run. A device's networks run
-    no others."""
+    runs: frozenset[tuple[str, str]] = frozenset()
+    """The full names of the networks of the server that its requests run, each with its version, or
+    an empty one. A device's networks run no others."""
 
     states: Mapping[str, str] = MappingProxyType({})
     """The inputs that the runtime keeps between the requests of a sequence. Each maps to the output

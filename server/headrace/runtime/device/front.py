@@ -38,7 +38,7 @@ class NetworkInFront(ExecutableNetwork):
         return self.inner.notes
 
     @property
-    def runs(self) -> frozenset[str]:  # type: ignore[override]
+    def runs(self) -> frozenset[tuple[str, str]]:  # type: ignore[override]
         return self.inner.runs
 
     @property

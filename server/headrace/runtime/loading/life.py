@@ -440,7 +440,7 @@ class NetworkLife:
         entry.record = replace(record, network=None)
         with self._changing:
             wanted = entry.given_up is None
-            cold = load.cold and isinstance(error, _MAY_PASS)
+            cold = load.cold and (isinstance(error, _MAY_PASS) or _lacks_network(error))
             self._networks.fail(entry, reason, keep=load.on_disk and wanted and not cold)
 
     @staticmethod
@@ -489,6 +489,11 @@ class NetworkLife:
             self.room.give_back(entry)
         facts = {"network": name, "version": version}
         _log.info("network %s is unloaded", shown(entry), extra=facts)
+
+
+def _lacks_network(error: BaseException) -> bool:
+    """Whether it is a pipeline that cannot run the network of a step, which may come back."""
+    return isinstance(error, HeadraceError) and "step_network" in error.metadata
 
 
 def shown(entry: NetworkEntry) -> str:

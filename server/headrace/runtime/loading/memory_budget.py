@@ -131,19 +131,22 @@ def make_room(
         most = budget.bytes[device]
         need = min(size.peak, max(most, size.later))
         holders = [each for each in there if device in each.budgets]
-        after = sum(each.later for each in holders if each.key not in leaving)
+        later = {each.key: each.later for each in holders if each.key not in leaving}
         for each in order:
-            if after + need <= most:
+            if sum(later.values()) + need <= most:
                 break
-            if device in each.budgets and each.key not in leaving:
-                after -= each.later
-                if each.awaited or each.held:
-                    waits = True
-                elif each.users:
-                    leaving += [user for user in each.users if user not in leaving]
-                    waits = True
-                else:
-                    leaving.append(each.key)
+            if later.pop(each.key, None) is None:
+                continue
+            if each.awaited or each.held:
+                waits = True
+            elif each.users:
+                for user in each.users:
+                    later.pop(user, None)
+                leaving += [user for user in each.users if user not in leaving]
+                waits = True
+            else:
+                leaving.append(each.key)
+        after = sum(later.values())
         if after + need > most:
             raise _no_room(name, device, need, most, [each for each in holders if each.later])
         waits = waits or sum(each.bytes for each in holders) + need > most

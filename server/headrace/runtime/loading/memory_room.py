@@ -283,7 +283,7 @@ class MemoryRoom:
         users: dict[str, list[NetworkEntry]] = {}
         for charge in self._charges.values():
             executable = charge.entry.executable
-            for name in executable.runs if executable is not None else ():
+            for name, _ in executable.runs if executable is not None else ():
                 users.setdefault(name, []).append(charge.entry)
         return [
             *(

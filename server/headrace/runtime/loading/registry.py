@@ -343,7 +343,7 @@ class NetworkRegistry:
         Raises:
             NotFound: no network has the name, or no network of that name has the version.
             Unavailable: the network is being loaded.
-            NotLoaded: the network is known. Who can wait has `cold` load it.
+            NotLoaded: the network is known, or one that it runs. Who can wait has `cold` load that.
             FailedPrecondition: the network failed to load.
         """
         with self._lock:
@@ -351,12 +351,15 @@ class NetworkRegistry:
             if versions is not None:
                 held = versions.holding(sequence) if sequence and not version else None
                 entry = held or (versions.entries.get(version) if version else versions.next())
+                if entry is not None and entry.executable is not None and entry.executable.runs:
+                    entry = self._table.cold_behind(entry) or entry
                 if entry is not None and entry.state is NetworkState.READY:
                     entry.references += 1
                     return entry
                 if entry is not None and entry.state in COLD:
+                    missing = plain_name(entry.key.name)
                     raise NotLoaded(
-                        f"network {plain_name(name)!r} is not loaded; its next request loads it",
+                        f"network {missing!r} is not loaded; its next request loads it",
                         ColdNetwork(entry, self.cold),
                     )
         raise self._unusable(name, version)

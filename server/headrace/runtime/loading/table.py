@@ -114,6 +114,20 @@ class NetworkTable:
         shown = self.versions(name).shown()
         return entries[shown.key.version] if shown else next(reversed(entries.values()), None)
 
+    def cold_behind(self, entry: NetworkEntry) -> NetworkEntry | None:
+        """A network that a loaded one runs, at any depth, and that is cold; None if there is none.
+        A pipeline may be loaded, and a network of its steps be listed anew, or get a version."""
+        readers, seen = [entry], set[tuple[str, str]]()
+        for each in readers:
+            new = each.executable.runs - seen if each.executable is not None else ()
+            for name, version in new:
+                seen.add((name, version))
+                for found in self.versions(name).chosen(version):
+                    if found.state in COLD:
+                        return found
+                    readers.append(found)
+        return None
+
     def all(self) -> list[NetworkEntry]:
         current = [
             entry

@@ -120,6 +120,11 @@ class Versions:
         self.shares = dict(shares)
         self._settle()
 
+    def chosen(self, version: str) -> list[NetworkEntry]:
+        """The versions that requests for a version get, or requests without one if it is empty."""
+        versions = [version] if version else self.serving
+        return [self.entries[each] for each in versions if each in self.entries]
+
     def next(self) -> NetworkEntry | None:
         """The version that gets the next request; None if none is ready."""
         return self._serving if self._choice is None else self._choice.next()

@@ -236,7 +236,9 @@ class Startup:
 
     def _ended(self, name: str, load: Future[NetworkEntry]) -> None:
         error = error_of(load)
-        if isinstance(error, HeadraceError) and not isinstance(error, Internal):
+        if isinstance(error, NotLoaded):
+            _log.debug("network %s is loaded after those of its steps: %s", name, error)
+        elif isinstance(error, HeadraceError) and not isinstance(error, Internal):
             _log.error("network %s was not loaded: %s", name, error)
         elif error is not None:
             log_internal_error(error, where=f"loading {name}")

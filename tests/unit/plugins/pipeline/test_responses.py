@@ -184,6 +184,6 @@ def test_a_pipeline_that_keeps_replies_is_ready_as_its_networks_are(served: Serv
     served.load("net", NEG)
     entry = served.pipeline("p", STEP, config=CACHED)
     assert entry.executable is not None
-    assert (entry.executable.runs, entry.executable.unready()) == (frozenset({"net"}), "")
+    assert (entry.executable.runs, entry.executable.unready()) == (frozenset({("net", "")}), "")
     served.core.unload_network("net").result(PATIENCE_SECONDS)
     assert "step 's'" in entry.executable.unready()

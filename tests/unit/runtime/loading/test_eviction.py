@@ -443,9 +443,9 @@ y = "y"
 """
 
 
-def test_a_pipeline_leaves_with_the_network_of_its_step_and_both_come_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def piped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Core]:
+    """As `core`, with a pipeline and the network of its step."""
     monkeypatch.setattr("headrace.runtime.loading.life.family_bytes", lambda: 0)
     sources = [
         PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin)),
@@ -453,24 +453,62 @@ def test_a_pipeline_leaves_with_the_network_of_its_step_and_both_come_back(
     ]
     core = Core(sources, blob_key=b"key", budget=MemoryBudget({"HOOK": 9 * MIB}))
     try:
-        know(core, "step", "b", "c", "d")
+        know(core, "step")
         core.know_network(
             LoadRequest("pipeline", DeviceName.parse("PIPELINE")),
             lambda: network_of(parse_pipeline(PIPELINE.encode()), {}, core.limits),
             owner="repository",
             residence=USUAL,
         )
-        for _ in range(2):
-            assert loaded(core, "pipeline") is None
-            assert states(core)["step"] is READY
-            for name in "bcd":
-                assert loaded(core, name) is None
-            assert states(core)["step"] is states(core)["pipeline"] is EVICTED
-            for name in "bcd":
-                core.unload_network(name).result(PATIENCE_SECONDS)
-            know(core, "b", "c", "d")
+        yield core
     finally:
         core.stop()
+
+
+def test_a_pipeline_leaves_with_the_network_of_its_step_and_both_come_back(piped: Core) -> None:
+    know(piped, "b", "c", "d")
+    for _ in range(2):
+        assert loaded(piped, "pipeline") is None
+        assert states(piped)["step"] is READY
+        for name in "bcd":
+            assert loaded(piped, name) is None
+        assert states(piped)["step"] is states(piped)["pipeline"] is EVICTED
+        for name in "bcd":
+            piped.unload_network(name).result(PATIENCE_SECONDS)
+        know(piped, "b", "c", "d")
+
+
+def test_a_request_to_a_loaded_pipeline_loads_the_network_of_its_step_that_came_back(
+    piped: Core,
+) -> None:
+    assert loaded(piped, "pipeline") is None
+    piped.unload_network("step").result(PATIENCE_SECONDS)
+    know(piped, "step")
+    executable = piped.networks.find("pipeline").executable
+    assert executable is not None
+    assert executable.unready() == ""  # its next request loads it
+    assert loaded(piped, "pipeline") is None
+    assert states(piped) == {"pipeline": READY, "step": READY}
+    infer(piped, "pipeline")
+
+
+def test_a_request_to_a_loaded_pipeline_loads_the_new_version_of_its_step(piped: Core) -> None:
+    assert loaded(piped, "pipeline") is None
+    request = LoadRequest("step", DeviceName.parse("HOOK"), {}, version="2")
+    piped.know_network(request, read, owner="repository", residence=USUAL)
+    assert loaded(piped, "pipeline") is None
+    assert piped.networks.find("step", "2").state is READY
+    infer(piped, "pipeline")
+
+
+def test_a_pipeline_that_is_not_loaded_waits_for_the_network_of_its_step_to_come_back(
+    piped: Core,
+) -> None:
+    piped.unload_network("step").result(PATIENCE_SECONDS)
+    assert "unknown network 'step'" in str(loaded(piped, "pipeline"))
+    assert states(piped) == {"pipeline": KNOWN}
+    know(piped, "step")
+    assert loaded(piped, "pipeline") is None
 
 
 def test_who_only_looks_at_a_network_does_not_keep_it(core: Core) -> None:

@@ -73,7 +73,8 @@ class World:
     def load(self, name: str = "m", *, replace: bool = False) -> LoadRequest:
         request = LoadRequest(name, DeviceName.parse("HOOK"))
         entry = self.begin(request, replace=replace)
-        executable: Any = type("Loaded", (), {"holds_sequences": False, "states": {}})()
+        facts = {"holds_sequences": False, "runs": frozenset(), "states": {}}
+        executable: Any = type("Loaded", (), facts)()
         self.networks.publish(entry, executable, lambda _: None)
         entry.last_used = self.time.now
         return request

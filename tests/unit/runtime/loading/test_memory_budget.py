@@ -75,6 +75,12 @@ def test_a_network_stays_until_the_requests_that_waited_for_it_have_begun() -> N
     assert leaving(50, 20, holder("a", 60, awaited=True)) is None
 
 
+def test_the_pipelines_that_leave_before_a_network_make_room_too() -> None:
+    there = holder("step", 30, 1.0, users=(key("pipeline"),)), holder("pipeline", 60, 2.0)
+    assert leaving(50, 20, *there) == ["pipeline"]
+    assert leaving(50, 20, *reversed(there)) == ["pipeline"]
+
+
 def test_a_network_that_must_stay_is_named_with_its_size_and_the_reason() -> None:
     with pytest.raises(ResourceExhausted) as caught:
         leaving(50, 20, holder("a", 60, stays="it is pinned"), holder("b", 30))

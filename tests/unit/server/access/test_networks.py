@@ -32,6 +32,8 @@ STRANGER = Identity("", frozenset())
 class Executable:
     """A network that notes the jobs that it gets."""
 
+    runs = frozenset[tuple[str, str]]()
+
     def __init__(self) -> None:
         self.jobs: list[Any] = []
 
