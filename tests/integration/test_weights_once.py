@@ -61,6 +61,12 @@ def answer(server: Server, name: str, version: str = "") -> Any:
         return client.network(name, version).infer(X)["y"]
 
 
+def counted(server: Server, name: str) -> int:
+    """What a network counts for in the memory budget."""
+    with Client(server.address) as client:
+        return next(each.info.memory_bytes for each in client.networks() if each.name == name)
+
+
 def load(server: Server, model: bytes, name: str, device: str = "CPU", **options: Any) -> Any:
     with Client(server.address) as client:
         client.load_network(model, device, name=name, **options)
@@ -89,7 +95,8 @@ def clean_stop(server: Server) -> None:
 def test_a_copy_under_another_name_takes_little_memory_and_answers_the_same_bits(
     model: bytes, device: str, options: tuple[str, ...], how: Mapping[str, Any], tmp_path: Path
 ) -> None:
-    with Server(*options, "--cache-dir", str(tmp_path)) as server:
+    budget = ("--memory-budget", "100%")
+    with Server(*options, *budget, "--cache-dir", str(tmp_path)) as server:
         before = memory(server)
         plain = load(server, model, "plain", device, config={"CACHE_DIR": ""}, **how)
         server.unload("plain")
@@ -100,7 +107,9 @@ def test_a_copy_under_another_name_takes_little_memory_and_answers_the_same_bits
         until(lambda: memory(server) - there < FEW_BYTES, "a copy was to share the weights")
         np.testing.assert_array_equal(first, plain)
         np.testing.assert_array_equal(second, plain)
+        until(lambda: counted(server, "first") >= WEIGHT_BYTES, "the first one was to be measured")
         server.unload("first")
+        until(lambda: counted(server, "second") >= WEIGHT_BYTES, "the copy was to count for them")
         np.testing.assert_array_equal(answer(server, "second"), plain)
         clean_stop(server)
 

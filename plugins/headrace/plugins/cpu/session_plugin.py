@@ -191,6 +191,7 @@ class SessionPlugin(CompiledPlugin):
         )
         compiled.optimized = all(each.optimized for each in sessions)
         compiled.kept = sessions[0].digest if len(sessions) == 1 else ""
+        compiled.maps_weights = all(each.digest for each in sessions)
         return compiled
 
     def _refused(self, network: Network) -> list[UnsupportedLayer]:

@@ -67,6 +67,10 @@ def load(
             others = _others(network, parts, number, targets, target)
             subgraphs.append(_subgraph(number, piece, target, executable, stands_for, others))
         loaded = HeteroNetwork(network, config, subgraphs, _constants(network))
+        loaded.maps_weights = all(
+            each.executable.maps_weights or not piece.network.weight_bytes
+            for each, piece in zip(subgraphs, pieces, strict=True)
+        )
     except BaseException:
         for subgraph in subgraphs:
             subgraph.executable.close()

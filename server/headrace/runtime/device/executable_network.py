@@ -87,6 +87,9 @@ class ExecutableNetwork:
     knows_callers: ClassVar[bool] = False
     """Whether it tells apart who sends a request: it needs `Job.owner`."""
 
+    maps_weights: bool = False
+    """Whether its weights lie in a file that other loads of the same network map, too."""
+
     inputs_may_change: bool = False
     """Whether a request only gets wrong results if another process writes to its inputs."""
 

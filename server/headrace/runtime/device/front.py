@@ -49,6 +49,10 @@ class NetworkInFront(ExecutableNetwork):
     def loaded_from_cache(self) -> bool:  # type: ignore[override]
         return self.inner.loaded_from_cache
 
+    @property
+    def maps_weights(self) -> bool:  # type: ignore[override]
+        return self.inner.maps_weights
+
     def count_as(self, name: str, counters: NetworkCounters) -> None:
         super().count_as(name, counters)
         self.inner.count_as(name, counters)

@@ -79,10 +79,17 @@ class WeightSize(NamedTuple):
 
     Attributes:
         widened_bytes: with those of 16 bits in float32.
+        mapped: whether a loaded network maps the same ones, and counts for them.
     """
 
     bytes: int
     widened_bytes: int
+    mapped: bool = False
+
+    @property
+    def own_bytes(self) -> int:
+        """What a network counts for at least."""
+        return 0 if self.mapped else self.bytes
 
 
 class LoadSize(NamedTuple):
@@ -97,8 +104,13 @@ class LoadSize(NamedTuple):
         Args:
             known_bytes: what the network took after its last load; 0 if it was not loaded before.
         """
+        if weights.mapped:  # each one is packed all the same, and then dropped
+            return cls(weights.widened_bytes + _OTHERS, 0)
         later = max(weights.bytes, known_bytes)
         return cls(max(later, _PEAK * weights.widened_bytes) + _OTHERS, later)
+
+    def and_more(self, size: int) -> LoadSize:
+        return LoadSize(self.peak + size, self.later + size)
 
 
 def make_room(
@@ -216,11 +228,9 @@ class MemoryMeter:
         if self._under_way:
             return {}
         ended, self._ended = self._ended, {}
-        weights = sum(weights.bytes for weights in ended.values())
-        beside = max(total - self._before - weights, 0)
+        whole = sum(max(weights.bytes, 1) for weights in ended.values())
+        beside = max(total - self._before - sum(each.own_bytes for each in ended.values()), 0)
         return {
-            key: min(
-                each.bytes + beside * max(each.bytes, 1) // max(weights, 1), LoadSize.of(each).peak
-            )
+            key: min(each.own_bytes + beside * max(each.bytes, 1) // whole, LoadSize.of(each).peak)
             for key, each in ended.items()
         }

@@ -9,14 +9,15 @@ leave, those behind it go on: nobody knows how long that request takes.
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.runtime.errors import ResourceExhausted
 from headrace.runtime.loading.entry import NetworkEntry, NetworkKey, NetworkState, plain_name
@@ -28,9 +29,28 @@ from headrace.runtime.loading.memory_budget import (
     WeightSize,
     make_room,
 )
+from headrace.runtime.transform.options import LoadRequest, options_to_json
 
 _PATIENCE_SECONDS: Final = 300.0
 """For how long a load waits for networks to end their requests, and so to make room for it."""
+
+
+class _Same(NamedTuple):
+    """Equal for loads that map the same weights, if they map any.
+
+    Attributes:
+        how: device, configuration and options, and the size of the weights.
+        digest: of the network.
+    """
+
+    how: Hashable
+    digest: str
+
+    @staticmethod
+    def way(entry: NetworkEntry, weights: WeightSize) -> Hashable:
+        request: LoadRequest = entry.record.request
+        options = json.dumps(options_to_json(request.options), sort_keys=True)
+        return request.device, tuple(sorted(request.config.items())), options, weights.bytes
 
 
 @dataclass(slots=True)
@@ -38,14 +58,27 @@ class _Charge:
     """What one load counts for.
 
     Attributes:
+        weights: of its model. If they are `mapped`, another load counts for them.
+        same: as which other loads it maps its weights; None if it maps none, or nobody knows.
         size: as estimated; None once the network was measured.
         bytes: as measured.
+        inherited: the bytes of mapped weights that it counts for since the other load is gone.
     """
 
     entry: NetworkEntry
     budgets: frozenset[str]
+    weights: WeightSize
+    same: _Same | None
     size: LoadSize | None
     bytes: int = 0
+    inherited: int = 0
+
+    @property
+    def counts_for_mapped(self) -> int:
+        """The bytes of mapped weights that it counts for."""
+        if self.weights.mapped:
+            return self.inherited
+        return self.weights.bytes if self.size is None and self.same is not None else 0
 
 
 @dataclass(eq=False, slots=True)
@@ -109,7 +142,10 @@ class MemoryRoom:
         """
         if not budgets:
             return
-        size = LoadSize.of(weights, entry.memory_bytes)
+        how, network = _Same.way(entry, weights), entry.record.network
+        with self._changed:
+            may_map = any(each.how == how for each in self._mapped())
+        same = _Same(how, network.digest) if may_map else None
         until = time.monotonic() + _PATIENCE_SECONDS
         with self._in_turn() as turn, self._heeding(entry):
             while True:
@@ -117,6 +153,8 @@ class MemoryRoom:
                     raise entry.token.error
                 leaving = None
                 if self._is_next(turn):
+                    weights = weights._replace(mapped=same in self._mapped())
+                    size = LoadSize.of(weights, entry.memory_bytes)
                     leaving = self._room_for(turn, entry.key.name, size, budgets)
                 if leaving == []:
                     break
@@ -126,7 +164,7 @@ class MemoryRoom:
                         self.evictions[budget] += 1
                 if leaving is None:
                     self._wait(entry.key, until)
-            self._charges[entry.key] = _Charge(entry, budgets, size)
+            self._charges[entry.key] = _Charge(entry, budgets, weights, same, size)
         total = self._measure()
         with self._changed:
             self._meter.begin(entry.key, weights, total)
@@ -135,13 +173,17 @@ class MemoryRoom:
         """Counts a network that has been loaded, when what only its load needed is free."""
         if entry.key not in self._charges:
             return
-        total = self._measure()
+        total, executable, network = self._measure(), entry.executable, entry.record.network
         with self._changed:
             charge = self._charges.get(entry.key)
             if charge is None or charge.size is None:
                 return
             entry.memory_bytes = charge.bytes = charge.size.later
             charge.size = None
+            if executable is not None and network is not None:  # it has not left already
+                digest = network.known_digest if executable.maps_weights else ""
+                how = _Same.way(entry, charge.weights)
+                charge.same = _Same(how, digest) if digest else None
             self._found(self._meter.end(entry.key, total))
             self._changed.notify_all()
 
@@ -154,8 +196,9 @@ class MemoryRoom:
         with self._changed:
             if self._charges.pop(entry.key, None) is None:
                 return
+            mapped = self._pass_on(charge)
             if charge.size is None:
-                self._meter.freed(charge.bytes)
+                self._meter.freed(charge.bytes - mapped)
             else:
                 self._found(self._meter.give_up(entry.key, total))
             self._changed.notify_all()
@@ -256,7 +299,35 @@ class MemoryRoom:
         for key, size in took.items():
             charge = self._charges.get(key)
             if charge is not None:
-                charge.bytes = charge.entry.memory_bytes = size
+                charge.bytes = charge.entry.memory_bytes = size + charge.inherited
+
+    def _mapped(self) -> Collection[_Same]:
+        """What is the same for the networks that map their weights. The caller holds the lock."""
+        return {
+            charge.same
+            for charge in self._charges.values()
+            if charge.size is None
+            and charge.same is not None
+            and charge.entry.state is NetworkState.READY
+        }
+
+    def _pass_on(self, gone: _Charge) -> int:
+        """Has another network that maps the same weights count for them. The caller holds the lock.
+
+        Returns:
+            The bytes of mapped weights that the one that is gone has counted for.
+        """
+        size = gone.counts_for_mapped
+        others = [each for each in self._charges.values() if each.same == gone.same] if size else []
+        heirs = [each for each in others if each.weights.mapped]
+        if heirs and not any(each.counts_for_mapped for each in others):
+            heir = heirs[0]
+            heir.inherited = size
+            if heir.size is not None:
+                heir.size = heir.size.and_more(size)
+            else:
+                heir.bytes = heir.entry.memory_bytes = heir.bytes + size
+        return size
 
     def _wait(self, key: NetworkKey, until: float) -> None:
         """Waits for a change. Another load is waited for however long it takes.

@@ -391,6 +391,11 @@ class Network:
             )
         return (tensor for tensor in tensors if tensor is not None)
 
+    @property
+    def known_digest(self) -> str:
+        """The `digest`, if it was asked for before. Empty otherwise: finding it out reads all."""
+        return str(vars(self).get("digest", ""))
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of `to_bytes`, in hexadecimal."""

@@ -110,6 +110,11 @@ def test_it_says_of_itself_what_the_first_one_says(server: Callable[..., CpuPlug
     assert not second.network.is_read
 
 
+def test_loads_that_map_their_weights_say_so(server: Callable[..., CpuPlugin]) -> None:
+    assert [each.maps_weights for each in both(server, graph)] == [True, True]
+    assert not loaded(server(), graph(), CACHE_DIR="").maps_weights
+
+
 def test_it_refuses_the_shapes_that_the_first_one_refuses(
     server: Callable[..., CpuPlugin],
 ) -> None:

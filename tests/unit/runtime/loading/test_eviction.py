@@ -15,6 +15,8 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT
 from headrace.runtime.core import Core
 from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource, installed_plugins
 from headrace.runtime.errors import (
     Cancelled,
@@ -40,7 +42,7 @@ from headrace.server.services.targets import configure
 from headrace.testing.case import parse
 from headrace.testing.occupied import eventually
 from tests.support.gate import Gate, run_together
-from tests.support.hook_plugin import HookPlugin
+from tests.support.hook_plugin import Copies, HookPlugin
 from tests.support.patience import PATIENCE_SECONDS
 
 MIB = 2**20
@@ -55,6 +57,14 @@ KEPT = parse(
     {"w": np.zeros((512, 512), np.float32)},
 ).SerializeToString()
 SMALL = parse("m (float[N,512] x) => (float[N,512] y) { y = Relu(x) }").SerializeToString()
+OTHER = parse(
+    "m (float[N,512] x) => (float[N,512] y) { y = MatMul(x, w) }",
+    {"w": np.ones((512, 512), np.float32)},
+).SerializeToString()
+LARGE = parse(
+    "m (float[N,512] x) => (float[N,1024] y) { y = MatMul(x, w) }",
+    {"w": np.ones((512, 1024), np.float32)},  # 2 MiB; its load takes all room
+).SerializeToString()
 X = np.zeros((1, 512), np.float32)
 READY, KNOWN, EVICTED = NetworkState.READY, NetworkState.KNOWN, NetworkState.EVICTED
 
@@ -689,3 +699,80 @@ def test_what_clients_configure_outlasts_an_eviction(core: Core) -> None:
     executable = core.networks.find("a").executable
     assert executable is not None
     assert executable.config.get(EXECUTION_TIMEOUT) == 7
+
+
+# -- networks that map the same weights --
+
+
+@pytest.fixture
+def mapping(core: Core, plugin: HookPlugin, monkeypatch: pytest.MonkeyPatch) -> Core:
+    """Where networks map their weights, which a device does after it has asked for their digest."""
+    monkeypatch.setattr(Copies, "maps_weights", True)
+    load = plugin.load_network
+
+    def asks(given: Load) -> ExecutableNetwork:
+        assert given.network.digest
+        return load(given)
+
+    monkeypatch.setattr(plugin, "load_network", asks)
+    return core
+
+
+def sizes(core: Core) -> dict[str, int]:
+    there = core.networks.entries()
+    return {each.key.name: each.memory_bytes for each in there if each.state is READY}
+
+
+def test_copies_of_a_network_take_no_room_from_others(mapping: Core) -> None:
+    know(mapping, "a", "b", "c", "d", "e")
+    assert [loaded(mapping, name) for name in "abcde"] == [None] * 5
+    assert sizes(mapping) == {"a": MIB, "b": 0, "c": 0, "d": 0, "e": 0}
+
+
+def test_loads_of_other_weights_or_of_another_configuration_are_no_copies(mapping: Core) -> None:
+    know(mapping, "a")
+    know(mapping, "b", config={"PERF_COUNT": "YES"})
+    know(mapping, "c", model=lambda: read(OTHER))
+    for name in "abc":
+        assert loaded(mapping, name) is None
+    assert sizes(mapping) == {"a": MIB, "b": MIB, "c": MIB}
+
+
+def test_networks_that_map_nothing_count_each(core: Core) -> None:
+    know(core, "a", "b")
+    assert (loaded(core, "a"), loaded(core, "b")) == (None, None)
+    assert sizes(core) == {"a": MIB, "b": MIB}
+
+
+def test_another_copy_counts_for_the_weights_of_one_that_is_gone(mapping: Core) -> None:
+    know(mapping, "a", "b", "c")
+    for name in "abc":
+        assert loaded(mapping, name) is None
+    mapping.unload_network("a").result(PATIENCE_SECONDS)
+    assert sizes(mapping) == {"b": MIB, "c": 0}
+    mapping.unload_network("b").result(PATIENCE_SECONDS)
+    assert sizes(mapping) == {"c": MIB}
+
+
+def test_all_copies_leave_if_their_weights_must(mapping: Core) -> None:
+    know(mapping, "a", "b")
+    know(mapping, "large", model=lambda: read(LARGE))
+    for name in ("a", "b", "large"):
+        assert loaded(mapping, name) is None
+    assert sizes(mapping) == {"large": 2 * MIB}
+
+
+def test_a_copy_counts_for_the_weights_of_one_that_is_gone_while_it_is_loaded(
+    mapping: Core, plugin: HookPlugin
+) -> None:
+    know(mapping, "a", "b")
+    assert loaded(mapping, "a") is None
+    gate = Gate()
+    plugin.on_compile = lambda _: gate()
+    waiter = ask(mapping, "b")
+    gate.await_arrivals()
+    mapping.unload_network("a").result(PATIENCE_SECONDS)
+    gate.open()
+    mapping.networks.cold.leave(waiter.result(PATIENCE_SECONDS))
+    settled(mapping)
+    assert sizes(mapping) == {"b": MIB}

@@ -138,6 +138,12 @@ def test_a_load_of_float16_may_take_what_float32_takes() -> None:
     assert meter.end(key("a"), 40 * MIB) == {key("a"): 40 * MIB}
 
 
+def test_weights_that_another_network_maps_count_once() -> None:
+    copy = WeightSize(10 * MIB, 10 * MIB, mapped=True)
+    assert LoadSize.of(copy, 50 * MIB) == (14 * MIB, 0)
+    assert LoadSize.of(copy).and_more(10 * MIB) == (24 * MIB, 10 * MIB)
+
+
 # -- measuring --
 
 
@@ -145,6 +151,12 @@ def test_a_load_takes_what_the_memory_has_grown_by() -> None:
     meter = MemoryMeter()
     meter.begin(key("a"), weights(100), 1000)
     assert meter.end(key("a"), 1130) == {key("a"): 130}
+
+
+def test_a_load_whose_weights_are_mapped_takes_the_rest() -> None:
+    meter = MemoryMeter()
+    meter.begin(key("a"), WeightSize(100, 100, mapped=True), 1000)
+    assert meter.end(key("a"), 1030) == {key("a"): 30}
 
 
 def test_loads_that_overlap_are_measured_when_the_last_one_has_ended() -> None:

@@ -89,6 +89,7 @@ class IsolatedNetwork(ExecutableNetwork):
         self.defaults = tuple(map(port_from_json, facts["defaults"]))
         self._check = PortCheck(self.inputs, self.outputs, self.defaults)
         self._metric_names = tuple(facts["metrics"])
+        self.maps_weights = facts["maps_weights"] is True
 
     def load_config(self) -> dict[str, str]:
         """The part of the configuration that a load takes, without what the worker has chosen."""

@@ -262,6 +262,7 @@ def _facts(number: int, network: ExecutableNetwork) -> dict[str, Any]:
         "defaults": [port_to_json(port) for port in network.defaults],
         "notes": list(network.notes),
         "restored": network.restored,
+        "maps_weights": network.maps_weights,
         "metrics": list(network.metrics()),
         "config": of_network(network.config),
     }
