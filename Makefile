@@ -29,7 +29,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help more demo test test-cuda test-avx2 test-webgpu test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-choices benchmark-loads benchmark-memory benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero claims backend-versions fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak exhaust zoo proto release clean
+.PHONY: help more demo test test-cuda test-avx2 test-webgpu test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-choices benchmark-loads benchmark-memory benchmark-peers benchmark-ray benchmark-report benchmark-tune profile conformance conformance-hetero claims backend-versions fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak exhaust zoo proto release clean
 
 help:
 	@echo 'make demo   classify real files over gRPC, in under two minutes'
@@ -52,6 +52,7 @@ more:
 	@echo 'make benchmark-peers     processor time per request beside KServe'\''s SDK and MLServer; downloads 300 MB'
 	@echo 'make benchmark-ray       processor time per request on Ray Serve, beside a server alone and behind Serve'\''s own proxy; downloads 150 MB'
 	@echo 'make benchmark-report    measure how the cost of a request grows, and write the tables and plots of docs/results/performance.md'
+	@echo 'make benchmark-tune      what `headrace tune` finds on real networks, beside a full sweep; downloads 410 MB'
 	@echo 'make claims              try single layers on OpenVINO alone, and write the list of what OPENVINO claims; ARGS="--device GPU" on a machine that has one'
 	@echo 'make conformance         run ONNX'\''s backend cases on all devices, and write docs/results/conformance.md'
 	@echo 'make conformance-hetero  check that HETERO passes what the last device of its list passes'
@@ -202,7 +203,7 @@ docs: $(INSTALLED)
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky docs .cache/docs
 
 benchmark: $(INSTALLED) $(MAGIKA)
-	@set -e; for each in $(filter-out %bench_auto.py %bench_loads.py %bench_memory.py %bench_peers.py %bench_perf_analyzer.py %bench_placement.py %bench_ray.py,$(wildcard tools/benchmark/bench_*.py)); do $(BIN)/python $$each; done
+	@set -e; for each in $(filter-out %bench_auto.py %bench_loads.py %bench_memory.py %bench_peers.py %bench_perf_analyzer.py %bench_placement.py %bench_ray.py %bench_tune.py,$(wildcard tools/benchmark/bench_*.py)); do $(BIN)/python $$each; done
 
 # A minute and a half of two cores.
 profile: $(INSTALLED)
@@ -218,6 +219,10 @@ benchmark-report: $(INSTALLED)
 benchmark-choices: $(INSTALLED) $(ZOO)
 	@$(BIN)/python tools/benchmark/bench_auto.py
 	@$(BIN)/python tools/benchmark/bench_placement.py
+
+# A quarter of an hour of two cores, with nothing else on them; ARGS="khmersm/model.onnx" takes two minutes.
+benchmark-tune: $(INSTALLED) $(ZOO)
+	@$(BIN)/python tools/benchmark/bench_tune.py $(ARGS)
 
 # A quarter of an hour of two cores; ARGS="--networks 12" takes two minutes.
 benchmark-loads: $(INSTALLED) $(ZOO)

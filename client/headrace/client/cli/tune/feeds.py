@@ -12,7 +12,7 @@ from headrace.client.cli.benchmark.inputs import random_inputs
 from headrace.client.info import Ports
 from headrace.wire.codec import Array
 
-VARIETY: Final = 8
+VARIETY: Final = 4
 """Different requests, sent in turns."""
 
 

@@ -1,7 +1,8 @@
-"""Successive halving: all candidates are measured for a short time, then the better half for twice
-as long, and so on (K. Jamieson, A. Talwalkar, "Non-stochastic best arm identification and
-hyperparameter optimization", 2016). The first candidate, the default, stays to the end. The best of
-the others has to win against it twice, in turns: the machine may do other work, too."""
+"""Successive halving, here into thirds: all candidates are measured for a short time, then the
+better third for three times as long, and so on (K. Jamieson, A. Talwalkar, "Non-stochastic best arm
+identification and hyperparameter optimization", 2016). The first candidate, the default, stays to
+the end. The best of the others has to win against it twice, in turns: the machine may do other
+work, too."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ MARGIN: Final = 1.03
 """How much better than the default the choice has to be."""
 
 _TURNS: Final = 2
+_PART: Final = 3  # of which one stays
 
 
 @dataclass(eq=False, slots=True)
@@ -63,7 +65,7 @@ def _sizes(count: int) -> list[int]:
     sizes = []
     while count > 2:
         sizes.append(count)
-        count = max(2, count // 2)
+        count = max(2, count // _PART)
     return [*sizes, *[count] * _TURNS]
 
 

@@ -22,9 +22,9 @@ from headrace.client.plans import infer_plans
 from headrace.client.plans.plan import Budget, CallMethod
 from headrace.v1 import inference_engine_pb2 as pb
 
-_LEVELS: Final = 3  # numbers of callers in one round
+_LEVELS: Final = 2  # numbers of callers in one round
 _WARM_UP: Final = 0.1  # of a measurement
-_FEWEST: Final = 10  # requests of one caller in a measurement
+_FEWEST: Final = 5  # requests of one caller in a measurement
 _TIMEOUT_SECONDS: Final = 30.0
 _UNLOAD_SECONDS: Final = 30.0
 _LAST: Final = -10
@@ -114,6 +114,10 @@ class Measurement:
             return ""
         return f"its answers are off by {max(off):.2g} of their largest number"
 
+    def _callers(self, found: Sequence[CallersFigures], start: int) -> int | None:
+        """With how many callers to go on; None to end."""
+        return next_callers(found, start, self._target) if len(found) < _LEVELS else None
+
     async def _at_levels(
         self, network: aio.Network, trial: Trial, seconds: float
     ) -> list[CallersFigures]:
@@ -133,10 +137,7 @@ class Measurement:
             start = max(1, optimal)
         found: list[CallersFigures] = []
         share = max(seconds / _LEVELS, _FEWEST * await _usual_seconds(ask, len(requests)))
-        while len(found) < _LEVELS:
-            callers = next_callers(found, start, self._target)
-            if callers is None:
-                break
+        while (callers := self._callers(found, start)) is not None:
             run = BenchmarkRun(ask, _WARM_UP * share, (1 - _WARM_UP) * share)
             found.append(_figures(callers, await run.closed(callers)))
         return found
