@@ -1,11 +1,13 @@
 """More networks than memory: Triton's client asks for networks at random, by Zipf's law.
 
-Usage: bench_memory.py [NETWORKS MEGABYTES BUDGET SECONDS [FOLDER]]. There are so many networks of
-so many megabytes, behind a budget of so many MiB, and 16 callers ask for so many seconds. The
-networks lie in FOLDER, where they are made if they are not there yet; without it, in a temporary
-folder. ``make benchmark-memory`` makes the client's environment and runs this.
+Usage: bench_memory.py [NETWORKS MEGABYTES BUDGET SECONDS [FOLDER [CACHE]]]. There are so many
+networks of so many megabytes, behind a budget of so many MiB, and 16 callers ask for so many
+seconds. The networks lie in FOLDER, where they are made if they are not there yet; without it, in a
+temporary folder. CACHE is the server's ``--cache-dir``, which it has none without. ``make
+benchmark-memory`` makes the client's environment and runs this.
 
-Prints how long cold networks take on an idle server, beside ONNX Runtime alone; then the 99th
+Prints how long cold networks take on an idle server, beside ONNX Runtime alone, when the server has
+just started and at the end, when it has read most files before; then the 99th
 percentile of the ten most wanted networks, asked alone before and after, and among all networks;
 the requests, the errors, and how far the memory that the system cannot drop has grown.
 """
@@ -34,7 +36,7 @@ from onnx import TensorProto, helper, numpy_helper
 from headrace.client import Client
 from headrace.runtime.system.process_memory import family_bytes
 from tools.benchmark.bench_peers import python_of
-from tools.benchmark.servers import HERE, headrace
+from tools.benchmark.servers import HERE, headrace, processor_seconds
 
 FEATURES: Final = 1024
 LAYER_MIB: Final = FEATURES * FEATURES * 4 >> 20
@@ -46,10 +48,10 @@ _ALONE: Final = """
 import sys, time
 import numpy, onnxruntime
 for line in sys.stdin:
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     session = onnxruntime.InferenceSession(line.strip())
     session.run(None, {"x": numpy.ones((1, %d), numpy.float32)})
-    print(time.perf_counter() - start, flush=True)
+    print(time.perf_counter() - start, time.process_time() - used, flush=True)
     del session
 """
 
@@ -112,10 +114,10 @@ def percentile(seconds: list[list[float]], networks: int) -> float:
     return statistics.quantiles([each for of in seconds[:networks] for each in of], n=100)[98] * 1e3
 
 
-def cold(address: str, folder: Path, networks: int) -> None:
-    """Compares the first request to a network with a session that is opened and run, in turns."""
+def cold(address: str, server: psutil.Process, folder: Path, networks: int) -> None:
+    """Compares a request to a cold network with a session that is opened and run, in turns."""
     x = {"x": np.ones((1, FEATURES), np.float32)}
-    ours, bare = [], []
+    taken: list[tuple[float, float, float, float]] = []
     with (
         Client(address) as client,
         subprocess.Popen(
@@ -127,18 +129,27 @@ def cold(address: str, folder: Path, networks: int) -> None:
     ):
         assert alone.stdin is not None
         assert alone.stdout is not None
-        for number in range(networks - COLD, networks):
+        loaded = {each.name for each in client.networks() if each.info.state == "READY"}
+        there = [number for number in range(networks) if f"net{number}" not in loaded]
+        for number in there[-COLD:]:
             path = folder / f"net{number}" / "1" / "model.onnx"
             path.read_bytes()  # both find it in the system's memory
             alone.stdin.write(f"{path}\n")
             alone.stdin.flush()
-            bare.append(float(alone.stdout.readline()))
-            start = time.perf_counter()
+            bare, processor = map(float, alone.stdout.readline().split())
+            before, start = processor_seconds(server), time.perf_counter()
             client.network(f"net{number}").infer(x)
-            ours.append(time.perf_counter() - start)
+            took = time.perf_counter() - start
+            time.sleep(0.5)  # what is freed and measured afterwards belongs to it
+            taken.append((took, bare, processor_seconds(server) - before, processor))
         alone.stdin.close()
-    first, second = statistics.median(ours), statistics.median(bare)
-    print(f"cold: {first:.2f} s, ONNX Runtime alone {second:.2f} s, ratio {first / second:.2f}")
+    if taken:
+        ours, bare, used, processor = map(statistics.median, zip(*taken, strict=True))
+        print(
+            f"cold: {ours:.3f} s, ONNX Runtime alone {bare:.3f} s, ratio {ours / bare:.2f}",
+            end="; ",
+        )
+        print(f"of a processor {used:.3f} and {processor:.3f} s, ratio {used / processor:.2f}")
 
 
 def main() -> None:
@@ -148,15 +159,17 @@ def main() -> None:
     with place as name:
         folder = Path(name)
         make(folder, networks, megabytes)
-        options = ("--devices", "CPU", "--model-repository", str(folder))
+        cache = ("--cache-dir", sys.argv[6]) if len(sys.argv) > 6 else ()
+        options = ("--devices", "CPU", "--model-repository", str(folder), *cache)
         with headrace(*options, "--memory-budget", f"CPU={budget}MiB") as (address, server):
             before = family_bytes(process=str(server.pid))
-            cold(address, folder, networks)
+            cold(address, server, folder, networks)
             ask(address, WANTED, seconds / 10)  # loads them
             alone = percentile(ask(address, WANTED, seconds / 10)[0], WANTED)
             with watched(server) as seen:
                 taken, errors = ask(address, networks, seconds)
             again = percentile(ask(address, WANTED, seconds / 10)[0], WANTED)
+            cold(address, server, folder, networks)
     among = percentile(taken, WANTED)
     print(f"p99 of the {WANTED} most wanted: alone {alone:.0f} and {again:.0f} ms", end=", ")
     print(f"among all {among:.0f} ms, ratio {2 * among / (alone + again):.2f}")
