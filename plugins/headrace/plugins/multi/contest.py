@@ -137,6 +137,7 @@ class Agenda:
         self._seen: dict[Shapes, int] = {}
         self._measured: dict[Shapes, tuple[DeviceSpeed, ...]] = {}
         self._valid: Shapes | None = None  # the shapes whose measurement the choice follows
+        self._left_out: Shapes | None = None  # those for which a device could not be measured yet
         self.pause = FIRST_SECONDS
         self.due = now + FIRST_SECONDS
         self.changes = 0
@@ -154,6 +155,11 @@ class Agenda:
 
     def wanted(self) -> Shapes | None:
         """The shapes to measure, or to choose for, when it is due; None for none."""
+        news = self._news()
+        return self._left_out if news is None else news
+
+    def _news(self) -> Shapes | None:
+        """The shapes that the choice does not follow yet."""
         if self._fixed is not None:
             return None if self._valid == self._fixed else self._fixed
         seen = self._seen.copy().items()  # in one operation: requests go on
@@ -165,8 +171,8 @@ class Agenda:
         return shapes
 
     def known(self, shapes: Shapes) -> tuple[DeviceSpeed, ...]:
-        """What was measured for these shapes before."""
-        return self._measured.get(shapes, ())
+        """What was measured for these shapes before; empty if it is to be measured again."""
+        return () if shapes == self._left_out else self._measured.get(shapes, ())
 
     def traffic(
         self, shapes: Shapes, found: Sequence[DeviceSpeed]
@@ -190,19 +196,28 @@ class Agenda:
         self.due = now + self.pause
         self.pause = min(2 * self.pause, _LONGEST_PAUSE_SECONDS)
 
-    def measured(self, shapes: Shapes, found: Sequence[DeviceSpeed], now: float) -> None:
+    def measured(
+        self, shapes: Shapes, found: Sequence[DeviceSpeed], now: float, *, whole: bool = True
+    ) -> None:
         """A measurement has ended. The choice follows it. The more shapes were measured, the later
-        is the next one, so that ever new shapes do not keep the machine busy."""
+        is the next one, so that ever new shapes do not keep the machine busy.
+
+        Args:
+            whole: whether no device was left out for a reason that may pass.
+        """
         is_new = shapes not in self._measured
         while len(self._measured) >= _MOST_MEASURED:
             del self._measured[next(iter(self._measured))]
         self._measured[shapes] = tuple(found)
         self._valid, self.pause = shapes, FIRST_SECONDS
         self._seen.clear()
+        self._left_out = None if whole else shapes
         self.due = now + BETWEEN_SECONDS * (len(self._measured) if is_new else 1)
+        if not whole:
+            self.due = max(self.due, now + _LONGEST_PAUSE_SECONDS)
 
     def forget(self) -> None:
         """A device has changed: what was measured does not hold any more."""
         self._measured.clear()
-        self._valid = None
+        self._valid = self._left_out = None
         self.changes += 1

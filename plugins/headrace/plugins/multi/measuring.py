@@ -31,7 +31,14 @@ from headrace.plugins.multi.loading import DeviceNetwork
 from headrace.plugins.multi.speed_meter import NotIdle, SettledRun, SpeedMeter
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.services import Services
-from headrace.runtime.errors import Cancelled, FailedPrecondition, HeadraceError, Internal
+from headrace.runtime.errors import (
+    Cancelled,
+    FailedPrecondition,
+    HeadraceError,
+    Internal,
+    ResourceExhausted,
+    Unavailable,
+)
 from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.background import Background
 from headrace.runtime.execution.cancel import CancelToken
@@ -129,6 +136,7 @@ class Measuring:
         self._measures = False
         self._afterwards: list[Callable[[], object]] = []
         self._loans: dict[str, Callable[[], None]] = {}  # of a measurement that is under way
+        self._left_out = False  # whether it has left a device out for a reason that may pass
         self.name = ""
 
     # -- life --
@@ -220,6 +228,7 @@ class Measuring:
     # -- a measurement --
 
     def _measure(self, shapes: Shapes) -> None:
+        self._left_out = False
         changes, present = self._agenda.changes, self._network.present()
         if not present:
             raise NotIdle
@@ -240,7 +249,7 @@ class Measuring:
             self._kept.write(shapes, found)
         with self._lock:
             self._rows = rows
-            self._agenda.measured(shapes, found, time.monotonic())
+            self._agenda.measured(shapes, found, time.monotonic(), whole=not self._left_out)
             if self._agenda.changes != changes:
                 self._agenda.forget()
         text = "; ".join(map(str, rows))
@@ -290,6 +299,7 @@ class Measuring:
                 if not isinstance(error, HeadraceError):
                     _log.warning("network %r on %s", self.name, device, exc_info=error)
                 refused[device] = DeviceSpeed(device, why=f"it was not measured: {_reason(error)}")
+                self._left_out |= isinstance(error, ResourceExhausted | Unavailable)
                 if device == present:
                     break  # there is nothing to compare others with
         found: dict[str, DeviceSpeed] = {}

@@ -58,6 +58,10 @@ def test_a_network_that_says_its_shapes_is_measured_once() -> None:
     assert agenda.wanted() is None
 
 
+def test_a_network_without_inputs_is_measured_too() -> None:
+    assert Agenda((), 0.0).wanted() == ()
+
+
 def test_what_was_measured_does_not_hold_after_a_device_has_changed() -> None:
     agenda = Agenda(SMALL, 0.0)
     agenda.measured(SMALL, [DeviceSpeed("A")], 5.0)
@@ -130,6 +134,26 @@ def test_ever_new_shapes_are_measured_ever_more_rarely() -> None:
         assert agenda.due == 5.0 + number * BETWEEN_SECONDS
     agenda.measured(((1,),), [DeviceSpeed("A")], 5.0)
     assert agenda.due == 5.0 + BETWEEN_SECONDS
+
+
+def test_a_device_that_was_left_out_for_a_while_is_measured_later() -> None:
+    agenda = Agenda(SMALL, 0.0)
+    found = [DeviceSpeed("A", 0.01, 100.0), DeviceSpeed("B", why="no room")]
+    agenda.measured(SMALL, found, 5.0, whole=False)
+    assert agenda.wanted() == SMALL
+    assert not agenda.known(SMALL)
+    assert agenda.due > 5.0 + BETWEEN_SECONDS  # not as soon as after other shapes
+    agenda.measured(SMALL, [DeviceSpeed("A", 0.01, 100.0)], 400.0)
+    assert agenda.wanted() is None
+
+
+def test_other_shapes_go_before_a_device_that_was_left_out() -> None:
+    agenda = Agenda(None, 0.0)
+    agenda.seen(SMALL)
+    agenda.measured(SMALL, [DeviceSpeed("A", why="no room")], 5.0, whole=False)
+    for _ in range(SHOWN_REQUESTS):
+        agenda.seen(LARGE)
+    assert agenda.wanted() == LARGE
 
 
 def test_shapes_that_come_back_are_not_measured_again() -> None:

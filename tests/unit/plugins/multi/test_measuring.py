@@ -332,6 +332,24 @@ def test_a_copy_needs_room_in_the_memory_budget(monkeypatch: pytest.MonkeyPatch)
         assert rows(network)["SLOW"]["why"] == "it was not measured: no room"
 
 
+def test_a_device_that_had_no_room_is_measured_when_there_is_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(contest, "BETWEEN_SECONDS", 0.0)
+    monkeypatch.setattr(contest, "_LONGEST_PAUSE_SECONDS", 0.0)
+    refusals = [ResourceExhausted("no room")] * 2
+
+    @contextmanager
+    def lent(*_: object) -> Iterator[Callable[[], None]]:
+        if refusals:
+            raise refusals.pop()
+        yield lambda: None
+
+    with rigged(monkeypatch, change=lambda services: replace(services, lent=lent)) as rig:
+        network = rig.load("AUTO:CPU,FAST")
+        eventually(lambda: serves(network) == ["FAST"], "the choice of the fastest device")
+
+
 def test_two_loads_and_unloads_while_it_measures_end(rig: Rig) -> None:
     loaded = [rig.load("AUTO:SLOW,FAST,CPU") for _ in range(4)]
     threads = [threading.Thread(target=network.close) for network in loaded]
