@@ -267,8 +267,8 @@ class PooledNetwork(ExecutableNetwork):
         """Tries a device again that was down when it should have loaded the network."""
         if not self._hears or event.state is not DeviceState.UP:
             return
-        if self._measuring is not None:
-            self._measuring.again()
+        if (measuring := self._measuring) is not None:
+            measuring.again()
         up = [
             name
             for name in self._failures()
@@ -319,9 +319,9 @@ class PooledNetwork(ExecutableNetwork):
         self.loaded_from_cache |= member.executable.loaded_from_cache
         self._note(Failure.said_of(device), *notes)
         _log.info("%s: %s has loaded it", self.label, device)
+        if (measuring := self._measuring) is not None:
+            measuring.again()  # first: a measurement may begin as soon as the choice knows it
         self._ask(self._choice.loaded)
-        if self._measuring is not None:
-            self._measuring.again()
 
     def _has_failed(self, failure: Failure, error: BaseException | None = None) -> None:
         self._note(Failure.said_of(failure.device), str(failure))

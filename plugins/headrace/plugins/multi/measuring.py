@@ -230,7 +230,7 @@ class Measuring:
     def _measure(self, shapes: Shapes) -> None:
         self._left_out = False
         changes, present = self._agenda.changes, self._network.present()
-        if not present:
+        if not present or self._agenda.changes != changes:
             raise NotIdle
         with ExitStack() as loans, ExitStack() as apart:
             members: dict[str, DeviceNetwork] = {}

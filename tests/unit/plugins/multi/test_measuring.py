@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from headrace.plugins.multi import contest
+from headrace.plugins.multi.executable_network import PooledNetwork
 from headrace.plugins.multi.plugin import AutoPlugin
 from headrace.plugins.multi.speed_meter import SettledRun, SpeedFigures, SpeedMeter
 from headrace.runtime.cache.cache import NetworkCache
@@ -282,6 +283,23 @@ def test_what_was_measured_while_a_device_came_back_does_not_count(rig: Rig) -> 
     await_measured(network)
     assert serves(network) == ["FAST"]
     assert len(rig.measured) == 4  # each measurement takes two: the winner has to win twice
+
+
+def test_a_measurement_that_begins_as_soon_as_a_device_has_loaded_it_counts(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = PooledNetwork._ask
+
+    def wait_then(network: PooledNetwork, event: Any) -> None:
+        ask(network, event)
+        if event == network._choice.loaded:
+            eventually(lambda: bool(rig.measured), "a measurement")
+
+    monkeypatch.setattr(PooledNetwork, "_ask", wait_then)
+    network = rig.load()
+    await_measured(network)
+    assert serves(network) == ["FAST"]
+    assert len(rig.measured) == 2
 
 
 def test_a_copy_that_is_given_up_during_a_measurement_is_closed_after_it(rig: Rig) -> None:
