@@ -213,6 +213,8 @@ class Mirror:
         self._remove_links(there, only)
         if only:
             return changed
+        if not there and self._seen != {}:
+            _log.warning("%s has no networks", self.address)
         seen = {name: network.digest for name, network in there.items()}
         if seen != self._seen or not self._is_clean:
             self._is_clean = self._copies.remove_all_but(self._used(there))

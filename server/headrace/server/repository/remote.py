@@ -33,6 +33,8 @@ _CONNECT_SECONDS, _READ_SECONDS = 10, 60
 _LEAST_BYTES_A_SECOND: Final = 1000
 """A store that sends an object more slowly than this is given up after `_READ_SECONDS`."""
 _WEB: Final = frozenset({"http", "https"})
+_MAY_PASS: Final = frozenset({408, 409, 425, 429})
+"""Statuses of a client's errors that may be another one the next time."""
 _TAGS: Final = (
     "ETag",
     "etag",
@@ -245,7 +247,8 @@ class RemoteFolder:
         """The error of a library in our words. Each library has errors of its own."""
         status = _status(error)
         if isinstance(error, PermissionError) or status in (401, 403):
-            message = f"{what} may not be read; give the server credentials that may"
+            code = _code(error.__cause__ or error)
+            message = f"{what} may not be read{code}; give the server credentials that may"
             return PermissionError(errno.EACCES, message)
         # A web server that does not answer is told as a file that is missing, with the cause.
         missing = isinstance(error, FileNotFoundError) and not (self._web and error.__cause__)
@@ -253,12 +256,25 @@ class RemoteFolder:
             return FileNotFoundError(errno.ENOENT, f"there is no {what}")
         if isinstance(error, OSError) and error.errno == errno.EFBIG:
             return error
-        if isinstance(error, OSError) and error.errno == errno.EBUSY:  # s3fs: other content now
+        # s3fs: other content now, or a store that has too much to do.
+        if isinstance(error, OSError) and error.errno == errno.EBUSY and status != 503:
             return ObjectChanged(errno.ESTALE, f"{what} changed while it was copied")
         cause = error.__cause__ or error
-        why = f"status {status}" if status else type(cause).__name__
+        kind = type(cause).__name__
+        if "Credential" in kind or "Profile" in kind:  # of botocore and of google.auth
+            message = (
+                f"the server has no credentials for {what} ({kind}); set them in its environment"
+            )
+            return PermissionError(errno.EACCES, message)
+        # Not a subclass, as of bad JSON, nor what a web server has sent.
+        if not self._web and type(error) in (ValueError, NotImplementedError):
+            message = f"{what} is not an address of a folder in a store"
+            return OSError(errno.EINVAL, message)
+        why = f"status {status}{_code(cause)}" if status else kind
         if isinstance(cause, StoreAway):
             why = str(cause.strerror)
+        if status is not None and 300 <= status < 500 and status not in _MAY_PASS:
+            return OSError(errno.EINVAL, f"{what} was refused: {why}")
         return StoreAway(errno.EHOSTUNREACH, f"{what} cannot be reached: {why}")
 
 
@@ -292,12 +308,23 @@ def _of_web(*, secure: bool) -> dict[str, Any]:
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status that an error of aiohttp or gcsfs has, or None."""
+    """The HTTP status that an error of aiohttp, gcsfs or botocore has, or None."""
     for each in (error, error.__cause__):
+        told = getattr(each, "response", None)
+        facts = told.get("ResponseMetadata", {}) if isinstance(told, dict) else {}
+        if isinstance(status := facts.get("HTTPStatusCode"), int):
+            return status
         for name in ("status", "code"):
             if isinstance(status := getattr(each, name, None), int):
                 return status
     return None
+
+
+def _code(error: BaseException) -> str:
+    """The word of S3 for what went wrong, in brackets."""
+    told = getattr(error, "response", None)
+    code = str(told.get("Error", {}).get("Code", "")) if isinstance(told, dict) else ""
+    return f" ({code})" if code.isascii() and code.isalpha() and len(code) < 60 else ""
 
 
 def _is_path(path: str) -> bool:

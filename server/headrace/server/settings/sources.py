@@ -263,6 +263,11 @@ def _check_store(settings: Settings) -> None:
                 "out, and give credentials in the environment",
                 field="model_repository",
             )
+        if not parts.netloc and not parts.path.strip("/"):
+            raise InvalidArgument(
+                "model_repository names no bucket or host; give one, as s3://bucket/folder",
+                field="model_repository",
+            )
         if settings.cache_dir is None:
             raise InvalidArgument(
                 "model_repository is in a store, and there is no folder for its copies; give "

@@ -281,7 +281,6 @@ def test_a_redirect_from_https_to_http_is_not_followed(
 def test_a_store_that_falls_silent_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sends: bytes
 ) -> None:
-    monkeypatch.setattr(remote, "_READ_SECONDS", 0.05)
     asked = threading.Event()
 
     class Silent(Pages):
@@ -295,8 +294,9 @@ def test_a_store_that_falls_silent_is_given_up(
 
     put(tmp_path, "model.onnx", b"model")
     with serving(partial(Silent, directory=str(tmp_path))) as port:
+        (each,) = RemoteFolder(f"http://127.0.0.1:{port}").objects()
+        monkeypatch.setattr(remote, "_READ_SECONDS", 0.05)
         folder = RemoteFolder(f"http://127.0.0.1:{port}")
-        (each,) = folder.objects()
         try:
             with pytest.raises(StoreAway, match=r"model\.onnx cannot be reached: .*Timeout"):
                 list(folder.pieces(each))
@@ -326,6 +326,64 @@ def test_an_object_that_is_another_one_of_the_same_size_is_refused(
     os.utime(tmp_path / "model.onnx", (10**9, 10**9))
     with pytest.raises(ObjectChanged):
         list(folder.pieces(each))
+
+
+class RefusingS3(Pages):
+    """Speaks as S3 does when it refuses."""
+
+    status, code = 0, ""
+
+    def send_head(self) -> Any:
+        said = f"<Error><Code>{self.code}</Code><Message>secret text</Message></Error>".encode()
+        self.send_response(self.status)
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        return io.BytesIO(said)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "says"),
+    [
+        (403, "InvalidAccessKeyId", PermissionError, "may not be read .InvalidAccessKeyId.; give"),
+        (400, "ExpiredToken", PermissionError, "may not be read .ExpiredToken.; give"),
+        (404, "NoSuchBucket", FileNotFoundError, "there is no s3://models/m"),
+        (400, "AuthorizationHeaderMalformed", OSError, "was refused: status 400 .Authorization"),
+        (400, "&lt;script&gt;", OSError, "was refused: status 400$"),
+        (503, "SlowDown", StoreAway, "cannot be reached: status 503 .SlowDown."),
+        (500, "InternalError", StoreAway, "cannot be reached: status 500 .InternalError."),
+    ],
+)
+def test_what_s3_refuses_is_told_by_its_word_for_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    code: str,
+    kind: type[OSError],
+    says: str,
+) -> None:
+    class Refusing(RefusingS3):
+        pass
+
+    Refusing.status, Refusing.code = status, code
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with serving(partial(Refusing, directory=str(tmp_path))) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{port}")
+        with pytest.raises(kind, match=says) as raised:
+            RemoteFolder("s3://models/m").objects()
+    assert type(raised.value) is kind  # a start waits for a store that is away, and for no other
+    assert "secret" not in str(raised.value)
+
+
+def test_a_server_without_credentials_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{held_port()}")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_PROFILE", "nosuch")
+    with pytest.raises(PermissionError, match="the server has no credentials for s3://models/m"):
+        RemoteFolder("s3://models/m").objects()
 
 
 class Names:
