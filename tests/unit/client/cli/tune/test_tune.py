@@ -150,6 +150,24 @@ def test_it_has_to_win_twice(turns: Sequence[float], choice: str) -> None:
     assert chosen(tried, TARGET).candidate.device == choice
 
 
+def test_under_noise_the_choice_is_near_the_best_and_no_worse_than_the_default() -> None:
+    of_best, of_default = [], []
+    for seed in range(200):
+        random = np.random.default_rng(seed)
+        able = dict(zip(map(str, range(16)), 100 * random.uniform(0.5, 1.6, 16), strict=True))
+        tried = trials(*able)
+        for trial, seconds in rounds(tried, 60.0, math.inf):
+            noise = random.normal(0.0, 0.05 / math.sqrt(seconds))  # 5 % of what a second shows
+            throughput = able[trial.candidate.device] * (1 + noise)
+            trial.turns.append([CallersFigures(1, throughput, 0.01)])
+        choice = able[chosen(tried, math.inf).candidate.device]
+        of_best.append(choice / max(able.values()))
+        of_default.append(choice / able["0"])
+    assert min(of_default) > 0.97
+    assert min(of_best) > 0.9
+    assert np.median(of_best) > 0.99
+
+
 @pytest.mark.parametrize(
     ("found", "right", "off"),
     [
