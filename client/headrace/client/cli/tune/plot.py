@@ -27,7 +27,7 @@ def plot(trials: Sequence[Trial], choice: Trial, target: float, title: str, path
     axes.set_title(title, loc="left", fontsize=11)
     points = [each for trial in trials for each in _points(trial)]
     _draw(axes, points, "o", ms=4, c=_POINT, label="measured")
-    _draw(axes, frontier(points), "-", c=_LINE, lw=1, label="frontier")
+    _draw(axes, frontier(points), "o-", ms=4, c=_LINE, lw=1, label="frontier")
     default = trials[0]
     if default is not choice:
         _mark(axes, default, target, "default", "s", ms=9, c=_DEFAULT)
