@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.runtime.loading.shadows import NO_SHADOW, Shadow
 from headrace.server.reconcile import (
     NOTHING,
     AwaitFiles,
     ChangeConfig,
     Condition,
+    GiveShadow,
     Have,
     LastLoad,
     LoadVersion,
@@ -137,12 +139,16 @@ STAMPS = st.sampled_from("ab")
 CONFIGS = st.dictionaries(st.just("K"), STAMPS)
 SHARES = st.dictionaries(VERSIONS, st.just(30))
 LAST_LOADS = st.builds(LastLoad, STAMPS, st.sampled_from(Condition), CONFIGS, st.booleans())
-HAVES = st.builds(Have, st.dictionaries(VERSIONS, LAST_LOADS), SHARES, st.booleans())
+SHADOWS = st.none() | st.builds(Shadow, VERSIONS)
+HAVES = st.builds(
+    Have, st.dictionaries(VERSIONS, LAST_LOADS), SHARES, SHADOWS, anothers=st.booleans()
+)
 WANTED = st.dictionaries(VERSIONS, st.builds(WantedVersion, STAMPS, CONFIGS, st.booleans()))
 WANTS = st.builds(
     Want,
     WANTED,
     SHARES,
+    SHADOWS,
     gone=st.sets(VERSIONS),
     unsure=st.booleans(),
     retry=st.booleans(),
@@ -162,6 +168,9 @@ def after(there: Have, wanted: Want, step: Step) -> Have:
             del versions[v]
         case ShareRequests(shares):
             return replace(there, shares=shares)
+        case GiveShadow(shadow):
+            assert shadow == (wanted.shadow or NO_SHADOW)
+            return replace(there, shadow=wanted.shadow)
         case TakeOver():
             return replace(there, anothers=False)
     return replace(there, loads=versions)
@@ -175,7 +184,7 @@ def test_the_steps_lead_to_what_is_wanted(there: Have, wanted: Want) -> None:
     wanted = replace(wanted, versions=versions, unsure=False, take_over=False)
     for step in steps(there, wanted):
         there = after(there, wanted, step)
-    assert there.shares == wanted.shares
+    assert (there.shares, there.shadow) == (wanted.shares, wanted.shadow)
     assert there.loads.keys() == wanted.versions.keys()
     for version, each in wanted.versions.items():
         assert (there.loads[version].stamp, there.loads[version].config) == (
