@@ -11,7 +11,7 @@ import numpy as np
 from headrace.runtime.network.values import Array, Value
 
 _OF_PRECISION: Final[Mapping[str, float]] = MappingProxyType(
-    {"f32": 1e-3, "f16": 2e-2, "bf16": 5e-2}
+    {"f64": 1e-9, "f32": 1e-3, "f16": 2e-2, "bf16": 5e-2}
 )
 _OF_TYPE: Final[Mapping[str, float]] = MappingProxyType({"float16": 1e-2, "bfloat16": 5e-2})
 _EIGHT_BITS: Final = ("int8", "uint8")
@@ -37,12 +37,13 @@ def difference(
 ) -> Difference:
     """How an answer differs from the right one.
 
-    Floating-point numbers may differ by 0.1 % of the output's largest in float32, by more where
-    less precision was asked for. They must be infinite and NaN in the same places. An integer of 8
-    bits may differ by 1, because a half may be rounded either way. All else must be equal.
+    Floating-point numbers may differ by 0.1 % of the output's largest in float32, by more or less
+    where another precision was asked for. They must be infinite and NaN in the same places. An
+    integer of 8 bits may differ by 1, because a half may be rounded either way. All else must be
+    equal.
 
     Args:
-        precision: in which the answer was computed: f32, f16 or bf16.
+        precision: in which the answer was computed: f64, f32, f16 or bf16.
         whose: has given the right answer, for the text.
     """
     each = [

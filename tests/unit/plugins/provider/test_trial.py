@@ -70,6 +70,26 @@ def test_a_layer_that_rounds_to_sixteen_bits_is_refused(monkeypatch: pytest.Monk
     assert "is wrong" in (why_not(monkeypatch, rounded, text) or "")
 
 
+def test_a_layer_that_forgets_one_of_many_inputs_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "least (float[3] x, float[3] y, float[3] z) => (float[3] m) { m = Min(x, y, z) }"
+    why = why_not(monkeypatch, lambda feed: np.minimum(*list(feed.values())[:2]), text)
+    assert "is wrong" in (why or "")
+
+
+def test_a_layer_that_computes_float64_in_float32_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "add (double[2] x, double[2] y) => (double[2] z) { z = Add(x, y) }"
+    assert why_not(monkeypatch, lambda feed: feed["x"] + feed["y"], text) is None
+
+    def in_float32(feed: dict[str, Any]) -> Any:
+        return (feed["x"].astype(np.float32) + feed["y"].astype(np.float32)).astype(np.float64)
+
+    assert "is wrong" in (why_not(monkeypatch, in_float32, text) or "")
+
+
 def test_a_layer_that_fails_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(feed: dict[str, Any]) -> Any:
         raise RuntimeError("Program Add requires f16 but the device does not support it")
