@@ -4,7 +4,7 @@
     ROOT/DIGEST/VERSION -> ../DIGEST     the folder of a version
     ROOT/DIGEST/.lock                    held by whoever reads, copies or empties the folder
     ROOT/DIGEST.part/                    a folder that is being made
-    ROOT/.room                           held while room is given out
+    ROOT/.room                           held while room is given out; says what all files take
 
 A folder has the names of all its files at once. Their bytes are copied when somebody reads it, so a
 network that nobody asks for takes no room. A file that is copied has the time `_COPIED` as the time
@@ -43,6 +43,7 @@ _PART: Final = ".part"
 _BESIDE: Final = ".next"
 _LOCK: Final = ".lock"
 _ROOM: Final = ".room"
+_NOTE_BYTES: Final = 24
 _TRIES: Final = 3
 _PAUSE_SECONDS: Final = 0.5
 """The pause after the first try to copy from a store that is away. The next is twice as long."""
@@ -136,7 +137,8 @@ class Copies:
 
     def measure(self) -> None:
         """Measures what all files take."""
-        self.held_bytes = sum(self._sizes().values())
+        with self._room() as room:
+            self._note(room, sum(self._sizes().values()))
 
     def remove_all_but(self, used: Collection[str]) -> bool:
         """Removes the folders that have none of these digests, and that nobody reads. Whether that
@@ -229,29 +231,51 @@ class Copies:
         needed = sum(folder.files[path].size for path in paths)
         if not needed:
             return
-        descriptor = os.open(self._root / _ROOM, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            self._lock(descriptor, fcntl.LOCK_EX)
+        most = self._max_bytes - needed
+        with self._room() as room:
             for path in paths:
                 _put_empty(copy / path)
-            sizes = self._sizes()
-            held, most = sum(sizes.values()), self._max_bytes - needed
-            for other in sorted(sizes, key=_last_use):
-                if held <= most:
-                    break
-                if other != copy:
-                    held -= _emptied(other)
-            self.held_bytes = held
+            noted = os.pread(room, _NOTE_BYTES, 0).strip()
+            held = int(noted) if noted.isdigit() else self._max_bytes
+            if held > most:  # so at most: what has made room or failed may be among it
+                held = self._make_room(most, copy)
+            self._note(room, held)
             if held > most:
                 where = f"the {self._max_bytes:,} that copies may take (--max-cache-bytes)"
                 why = "" if most < 0 else f" beside {held:,} that are in use"
                 message = f"{needed:,} bytes of {folder.place} do not fit into {where}{why}"
                 raise OSError(errno.ENOSPC, message)
+            self._note(room, held + needed)
             for path in paths:
                 _put_empty(copy / path, folder.files[path].size)
-            self.held_bytes = held + needed
+
+    def _make_room(self, most: int, copy: Path) -> int:
+        """Empties other folders until all files take no more than `most`, if that can be. Returns
+        what they take. The caller has locked the room."""
+        sizes = self._sizes()
+        held = sum(sizes.values())
+        for other in sorted(sizes, key=_last_use):
+            if held <= most:
+                break
+            if other != copy:
+                held -= _emptied(other)
+        return held
+
+    @contextmanager
+    def _room(self) -> Iterator[int]:
+        """Locks the room. Gives the descriptor of its file."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self._root / _ROOM, flags, 0o600)
+        try:
+            self._lock(descriptor, fcntl.LOCK_EX)
+            yield descriptor
         finally:
             os.close(descriptor)
+
+    def _note(self, room: int, held: int) -> None:
+        """Notes for all servers what all files take at most. The caller has locked the room."""
+        self.held_bytes = held
+        os.pwrite(room, f"{held:<{_NOTE_BYTES - 1}}\n".encode(), 0)
 
     def _sizes(self) -> dict[Path, int]:
         """What each folder takes, in bytes."""

@@ -430,6 +430,25 @@ def test_what_was_read_least_recently_makes_room(store: Store, tmp_path: Path) -
     assert names(mirror) == {*store.holds}
 
 
+def test_a_copy_that_fits_does_not_look_at_all_others(
+    mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look at a thousand networks would look at each of them a thousand times."""
+    mirror.sync()
+    monkeypatch.delattr(module.Copies, "_sizes")
+    assert read(mirror, "m/2") == {"m/2/model.onnx": b"second"}
+    assert held(mirror) == len(b"# nothing" + b"second")
+
+
+def test_room_that_nobody_has_noted_is_measured(store: Store, tmp_path: Path) -> None:
+    mirror = new(store, tmp_path, 30)
+    mirror.sync()
+    read(mirror, "m/1")
+    (mirror.root / ".copies" / ".room").write_text("no number")
+    assert read(mirror, "plain") == {"plain/model.onnx": b"plain"}
+    assert held(mirror) == len(b"# nothing" + b"first" + b"weights" + b"plain")
+
+
 def test_what_is_in_use_makes_no_room(store: Store, tmp_path: Path) -> None:
     store.put("a/1/model.onnx", model(1))
     store.put("b/1/model.onnx", model(2))
