@@ -3,13 +3,14 @@
 Usage: bench_memory.py [NETWORKS MEGABYTES BUDGET SECONDS [FOLDER [CACHE]]]. There are so many
 networks of so many megabytes, behind a budget of so many MiB, and 16 callers ask for so many
 seconds. The networks lie in FOLDER, where they are made if they are not there yet; without it, in a
-temporary folder. CACHE is the server's ``--cache-dir``, which it has none without. ``make
-benchmark-memory`` makes the client's environment and runs this.
+temporary folder. CACHE is the server's ``--cache-dir``, which it has none without; the key that
+signs its entries lies beside it, so that a later run finds them. ``make benchmark-memory`` makes
+the client's environment and runs this.
 
 Prints how long cold networks take on an idle server, beside ONNX Runtime alone, when the server has
-just started and at the end, when it has read most files before; then the 99th
-percentile of the ten most wanted networks, asked alone before and after, and among all networks;
-the requests, the errors, and how far the memory that the system cannot drop has grown.
+just started and at the end, when it has read most files before; then the 99th percentile of the ten
+most wanted networks, asked alone before and after, and among all networks; the requests, the
+errors, and how far the memory that the system cannot drop has grown.
 """
 
 from __future__ import annotations
@@ -159,7 +160,9 @@ def main() -> None:
     with place as name:
         folder = Path(name)
         make(folder, networks, megabytes)
-        cache = ("--cache-dir", sys.argv[6]) if len(sys.argv) > 6 else ()
+        cache: tuple[str, ...] = ()
+        if len(sys.argv) > 6:
+            cache = ("--cache-dir", sys.argv[6], "--mac-key-file", f"{sys.argv[6]}.key")
         options = ("--devices", "CPU", "--model-repository", str(folder), *cache)
         with headrace(*options, "--memory-budget", f"CPU={budget}MiB") as (address, server):
             before = family_bytes(process=str(server.pid))
