@@ -162,7 +162,9 @@ def main() -> None:
         make(folder, networks, megabytes)
         cache: tuple[str, ...] = ()
         if len(sys.argv) > 6:
+            room = 2 * networks * megabytes * MIB
             cache = ("--cache-dir", sys.argv[6], "--mac-key-file", f"{sys.argv[6]}.key")
+            cache = (*cache, "--max-cache-bytes", str(room))
         options = ("--devices", "CPU", "--model-repository", str(folder), *cache)
         with headrace(*options, "--memory-budget", f"CPU={budget}MiB") as (address, server):
             before = family_bytes(process=str(server.pid))
