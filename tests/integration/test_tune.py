@@ -48,8 +48,15 @@ def test_one_way_to_load_is_chosen_and_no_network_stays(server: Server, tmp_path
     path = tmp_path / "network.toml"
     result = tune(
         server,
-        *("--seconds", "1", "--json", "--p99", "1s", "--devices", "CPU,TEMPLATE"),
-        *("--write", str(path)),
+        "--json",
+        "--seconds",
+        "1",
+        "--p99",
+        "1s",
+        "--devices",
+        "CPU,TEMPLATE",
+        "--write",
+        str(path),
     )
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)["candidates"]

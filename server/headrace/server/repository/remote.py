@@ -106,8 +106,9 @@ class RemoteFolder:
     """Lists a folder of a store, and reads its objects. All methods wait for the store.
 
     Thread-safe, but for `objects`, which one thread at a time may call. It keeps no credentials:
-    the store's library finds them in the environment. An error has the address or the path, and the
-    kind of what went wrong, and never the text of a library, which might have more.
+    the store's library finds them in the environment. An error names the
+    address or the path, and what kind of error it is. It never has a library's text, which might
+    show credentials.
 
     Args:
         address: such as ``s3://bucket/folder``.
@@ -205,8 +206,8 @@ class RemoteFolder:
                     yield {"name": name, "type": "directory"}
 
     def _links(self, folder: str) -> list[str]:
-        """The addresses of what lies in a folder of a web server, by the links of its index page.
-        Those of folders end with a slash. Links that lead elsewhere are left out."""
+        """The addresses that the index page of a web server's folder links to. Those of folders
+        end with a slash. Links that lead out of the folder are left out."""
         page = bytearray()
         # One request, and no other for the size.
         with closing(self._files.open(folder, "rb", block_size=0, size=1)) as file:

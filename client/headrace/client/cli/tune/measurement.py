@@ -43,7 +43,7 @@ class Measurement:
         precision: how far answers may be off in f16 and bf16.
 
     Attributes:
-        name: that of what it loads.
+        name: the name of the networks that it loads, one after the other.
     """
 
     def __init__(

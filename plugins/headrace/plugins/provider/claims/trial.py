@@ -28,7 +28,8 @@ _MOST_ELEMENTS: Final = 2**22
 a million."""
 _UNKNOWN_SIZE: Final = 2
 _RANGES: Final = ((0.1, 1.0), (-1.0, 1.0)) * 3
-"""Of random numbers. Of a Min that forgets an input, one sample of few numbers may tell nothing."""
+"""The ranges of the samples' random numbers. There are several, because one sample may not show
+that a Min forgets an input."""
 _REASON_LENGTH: Final = 300
 
 
