@@ -113,7 +113,7 @@ def check_shadow(shadow: Shadow, field: str = "") -> Shadow:
     """
     version, device, percent = shadow
     if not 0 <= percent <= WHOLE:
-        message = f"is {percent}; a share is a whole number from 0 to {WHOLE}, per cent"
+        message = f"percent is {percent}; a share is a whole number from 0 to {WHOLE}"
         raise InvalidArgument(message, field=f"{field}percent")
     if not percent:
         return NO_SHADOW
