@@ -1,6 +1,7 @@
-"""The list of claims, and how it is written: a line for each operator and choice of types.
+"""The list of claims, and how it is written: a line for each operator and the types that
+are claimed alike.
 
-    Clip | 11 12 13 | f32,f32,f32>f32 | 000 011 | - | 0 1 2 3 4
+    Clip | 11 12 13 | f16,f16,f16>f16 f32,f32,f32>f32 | 000 011 | - | 0 1 2 3 4
 
 says in which operator sets it last changed, which types it has, which inputs may be constants,
 which attributes were tried (a hyphen stands for none), and with how many axes. Sets and numbers of
@@ -10,8 +11,9 @@ the power of 24 were tried: `backend.integers` sees to it that there are none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from headrace.plugins.openvino.claims.forms import LayerForm, covers
 
@@ -40,18 +42,6 @@ class Row:
         ]
         return " | ".join(fields)
 
-    @classmethod
-    def parse(cls, line: str) -> Row:
-        operator, since, types, constants, profiles, ranks = line.split(" | ")
-        return cls(
-            operator,
-            frozenset(map(int, since.split())),
-            types,
-            frozenset(constants.split()),
-            frozenset(profiles.split()),
-            frozenset(map(int, ranks.split())),
-        )
-
 
 class Claims:
     """Answers whether a form is on a list.
@@ -62,7 +52,7 @@ class Claims:
 
     def __init__(self, text: str) -> None:
         self.rows: Mapping[tuple[str, str], Row] = {
-            (row.operator, row.types): row for row in map(Row.parse, text.strip().splitlines())
+            (row.operator, row.types): row for row in _read(text)
         }
         self._operators = {operator for operator, _ in self.rows}
 
@@ -105,6 +95,24 @@ def _integer(short: str) -> str:
     return short
 
 
+def _read(text: str) -> Iterator[Row]:
+    for line in text.strip().splitlines():
+        operator, since, types, constants, profiles, ranks = line.split(" | ")
+        row = Row(
+            operator,
+            frozenset(map(int, since.split())),
+            types,
+            frozenset(constants.split()),
+            frozenset(profiles.split()),
+            frozenset(map(int, ranks.split())),
+        )
+        yield from (replace(row, types=each) for each in types.split())
+
+
 def written(rows: Iterable[Row]) -> str:
     """The rows as lines, in order."""
-    return "\n".join(sorted(map(str, rows)))
+    alike: defaultdict[Row, list[str]] = defaultdict(list)
+    for row in rows:
+        alike[replace(row, types="")].append(row.types)
+    lines = (replace(row, types=" ".join(sorted(types))) for row, types in alike.items())
+    return "\n".join(sorted(map(str, lines)))

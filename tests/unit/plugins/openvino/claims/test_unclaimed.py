@@ -8,7 +8,7 @@ import pytest
 
 from headrace.plugins.openvino.claims.allowed import VERSION
 from headrace.plugins.openvino.claims.forms import covers, form_of
-from headrace.plugins.openvino.claims.table import Claims, Row
+from headrace.plugins.openvino.claims.table import Claims, written
 from headrace.plugins.openvino.claims.unclaimed import claims_of, fixed_values, unclaimed
 from headrace.plugins.openvino.start import installed_version
 from headrace.runtime.network.type_inference import infer_types
@@ -126,14 +126,16 @@ def test_a_device_without_a_list_claims_nothing() -> None:
     assert not claims_of("NPU").rows
 
 
-LINE = "Clip | 11 12 13 | i64,i64,i64>i64 | 000 011 | - mode=a | 0 1 2"
+LINE = "Clip | 11 12 13 | f32,f32,f32>f32 i64,i64,i64>i64 | 000 011 | - mode=a | 0 1 2"
 
 
 def test_a_line_of_the_list_is_read_as_it_was_written() -> None:
-    row = Row.parse(LINE)
-    assert str(row) == LINE
-    assert row.since == {11, 12, 13}
-    assert row.ranks == {0, 1, 2}
+    rows = Claims(LINE).rows
+    assert written(rows.values()) == LINE
+    assert rows.keys() == {("Clip", "f32,f32,f32>f32"), ("Clip", "i64,i64,i64>i64")}
+    for row in rows.values():
+        assert row.since == {11, 12, 13}
+        assert row.ranks == {0, 1, 2}
 
 
 def test_each_reason_says_what_was_not_tried() -> None:
