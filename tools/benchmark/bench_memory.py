@@ -1,11 +1,12 @@
 """More networks than memory: Triton's client asks for networks at random, by Zipf's law.
 
-Usage: bench_memory.py [NETWORKS MEGABYTES BUDGET SECONDS [FOLDER [CACHE]]]. There are so many
-networks of so many megabytes, behind a budget of so many MiB, and 16 callers ask for so many
+Usage: bench_memory.py [NETWORKS MEGABYTES BUDGET SECONDS [FOLDER [CACHE [GROUP]]]]. There are so
+many networks of so many megabytes, behind a budget of so many MiB, and 16 callers ask for so many
 seconds. The networks lie in FOLDER, where they are made if they are not there yet; without it, in a
 temporary folder. CACHE is the server's ``--cache-dir``, which it has none without; the key that
-signs its entries lies beside it, so that a later run finds them. ``make benchmark-memory`` makes
-the client's environment and runs this.
+signs its entries lies beside it, so that a later run finds them. GROUP is the folder of a control
+group that limits the server's memory, such as ``/sys/fs/cgroup/memory/small``. ``make
+benchmark-memory`` makes the client's environment and runs this.
 
 Prints how long cold networks take on an idle server, beside ONNX Runtime alone, when the server has
 just started and at the end, when it has read most files before; then the 99th percentile of the ten
@@ -162,11 +163,13 @@ def main() -> None:
         make(folder, networks, megabytes)
         cache: tuple[str, ...] = ()
         if len(sys.argv) > 6:
-            room = 2 * networks * megabytes * MIB
+            room = 3 * networks * megabytes * MIB  # a file has the weights twice
             cache = ("--cache-dir", sys.argv[6], "--mac-key-file", f"{sys.argv[6]}.key")
             cache = (*cache, "--max-cache-bytes", str(room))
         options = ("--devices", "CPU", "--model-repository", str(folder), *cache)
         with headrace(*options, "--memory-budget", f"CPU={budget}MiB") as (address, server):
+            if len(sys.argv) > 7:
+                Path(sys.argv[7], "cgroup.procs").write_text(str(server.pid))
             before = family_bytes(process=str(server.pid))
             cold(address, server, folder, networks)
             ask(address, WANTED, seconds / 10)  # loads them
