@@ -46,11 +46,11 @@ class MappedModel(NamedTuple):
     """
     Attributes:
         model: as the backend wrote it.
-        folder: where the file of weights lies that the model refers to.
+        path: the file of weights that the model refers to.
     """
 
     model: bytes
-    folder: Path
+    path: Path
 
 
 class WeightFiles:
@@ -125,7 +125,7 @@ class WeightFiles:
             raise
         finally:
             os.close(descriptor)
-        return MappedModel(model, self._folder)
+        return MappedModel(model, path)
 
     def add(self, digest: str, write: Callable[[Path], None]) -> None:
         """Keeps a file of weights if there is none.

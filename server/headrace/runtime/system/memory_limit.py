@@ -14,10 +14,12 @@ class MemoryUse(NamedTuple):
 
     Attributes:
         used: by all that shares the limit, without pages that the system can drop.
+        free: what nobody uses, not even for such pages.
     """
 
     used: int
     limit: int
+    free: int = 0
 
 
 class _Files(NamedTuple):
@@ -54,7 +56,8 @@ def _machine(root: Path) -> MemoryUse | None:
     total, available = facts.get("MemTotal:"), facts.get("MemAvailable:")
     if total is None or available is None:
         return None
-    return MemoryUse((total - available) * 1024, total * 1024)
+    free = facts.get("MemFree:", 0)
+    return MemoryUse((total - available) * 1024, total * 1024, free * 1024)
 
 
 def _group(group: Path, files: _Files) -> MemoryUse | None:
@@ -62,7 +65,7 @@ def _group(group: Path, files: _Files) -> MemoryUse | None:
     if not limit.isdecimal() or not used.isdecimal():  # "max" means no limit
         return None
     droppable = _numbers(read(group / "memory.stat")).get(files.droppable, 0)
-    return MemoryUse(max(0, int(used) - droppable), int(limit))
+    return MemoryUse(max(0, int(used) - droppable), int(limit), max(0, int(limit) - int(used)))
 
 
 def _numbers(text: str) -> Mapping[str, int]:

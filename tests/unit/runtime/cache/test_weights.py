@@ -66,7 +66,7 @@ def test_another_process_finds_what_was_added(tmp_path: Path) -> None:
     found = WeightFiles.from_json(told.to_json()).find(_DIGEST)
     assert found is not None
     assert found.model == _MODEL
-    assert (found.folder / WeightFiles.file_name(_DIGEST)).read_bytes().startswith(_WEIGHTS)
+    assert found.path.read_bytes().startswith(_WEIGHTS)
     assert kept(tmp_path) == [WeightFiles.file_name(_DIGEST)]
 
 

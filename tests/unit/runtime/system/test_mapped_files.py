@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import mmap
+import os
 import tempfile
 from pathlib import Path
 
@@ -10,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.runtime.system.mapped_files import MappedFiles
+from headrace.runtime.system import mapped_files
+from headrace.runtime.system.mapped_files import MappedFiles, settle_pages
+from headrace.runtime.system.memory_limit import MemoryUse
 
 
 def resident_bytes(what: str) -> int:
@@ -68,3 +72,23 @@ def test_forgotten_pages_are_out_of_memory_until_they_are_read(
     files.forget_pages()
     assert resident_bytes(str(tmp_path)) == 0
     assert view[255] == 255
+
+
+@pytest.mark.parametrize(("free", "gone"), [(0, True), (2**30, False)])
+def test_what_is_mapped_is_in_memory_and_the_rest_of_a_file_leaves_if_memory_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, gone: bool
+) -> None:
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(mapped_files, "memory_limit", lambda: MemoryUse(0, 2**31, free))
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, *place: told.append(place[:2]))
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(2**20))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 2**19, access=mmap.ACCESS_READ):
+        assert resident_bytes(str(path)) == 0
+        settle_pages(path)
+        assert resident_bytes(str(path)) == 2**19
+    assert told == [(0, 0)] * gone
+
+
+def test_a_file_that_is_gone_settles_nothing(tmp_path: Path) -> None:
+    settle_pages(tmp_path / "gone")

@@ -9,7 +9,7 @@ import pytest
 from headrace.runtime.system.memory_limit import MemoryUse, memory_limit
 
 MACHINE = {"proc/meminfo": "MemTotal:  1000 kB\nMemFree: 100 kB\nMemAvailable:  400 kB\n"}
-OF_MACHINE = MemoryUse(600 * 1024, 1000 * 1024)
+OF_MACHINE = MemoryUse(600 * 1024, 1000 * 1024, 100 * 1024)
 V2 = {
     "proc/self/cgroup": "0::/pod/container\n",
     "sys/fs/cgroup/pod/container/memory.max": "max\n",
@@ -44,15 +44,15 @@ def lay_out(root: Path, files: dict[str, str]) -> Path:
     [
         ({}, None),
         (MACHINE, OF_MACHINE),
-        (V2, MemoryUse(300_000, 500_000)),
-        (V1, MemoryUse(550_000, 700_000)),
-        ({**MACHINE, **V2}, MemoryUse(300_000, 500_000)),
+        (V2, MemoryUse(300_000, 500_000, 100_000)),
+        (V1, MemoryUse(550_000, 700_000, 100_000)),
+        ({**MACHINE, **V2}, MemoryUse(300_000, 500_000, 100_000)),
         # Version 1 writes "no limit" as a number that no machine has.
         ({**MACHINE, **V1, LIMIT: "9223372036854771712\n"}, OF_MACHINE),
         ({**MACHINE, "proc/self/cgroup": "0::/../gone\n"}, OF_MACHINE),
         (
             {**MACHINE, **V2, "sys/fs/cgroup/pod/memory.stat": "garbage"},
-            MemoryUse(400_000, 500_000),
+            MemoryUse(400_000, 500_000, 100_000),
         ),
     ],
 )

@@ -98,7 +98,7 @@ def open_kept(
         found = files.find(digest) if files is not None else None
         if files is None or found is None:
             return None
-        opened = session.open_mapped(found.model, found.folder, is_safe, provider, settings, token)
+        opened = session.open_mapped(found.model, found.path, is_safe, provider, settings, token)
     except (EntryRefused, OSError, HeadraceError) as error:
         _log.warning("the weights %s are not used: %s", WeightFiles.file_name(digest), error)
         return None

@@ -9,6 +9,7 @@ and 218 MB from serialised bytes. A model beyond protobuf's 2 GiB loads the same
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from headrace.runtime.intake.naming import walk
 from headrace.runtime.network.constants import const_tensor
 from headrace.runtime.network.values import Array
 from headrace.runtime.system.interruption import check
+from headrace.runtime.system.mapped_files import settle_pages
 
 CPU_PROVIDER = "CPUExecutionProvider"
 _FATAL = 4  # ONNX Runtime's log level: failures are raised, and printed nowhere
@@ -260,7 +262,7 @@ def write_packed(
 
 def open_mapped(
     model: bytes,
-    folder: Path,
+    path: Path,
     optimized: bool,
     provider: Provider,
     settings: SessionSettings,
@@ -269,11 +271,13 @@ def open_mapped(
     """Loads what `write_packed` wrote. Raises the same errors as `open_model`.
 
     Args:
-        folder: where its file of weights lies. It must neither change nor get shorter.
+        path: its file of weights. It must neither change nor get shorter.
         optimized: whether ONNX Runtime has rewritten the model.
     """
-    settings = replace(settings, optimize=False, mapped_folder=folder)
+    settings = replace(settings, optimize=False, mapped_folder=path.parent)
     native = _open(model, False, _options(provider, settings), provider, token)
+    settle_pages(path)  # it was read twice: the weights as they were, and as the kernels want them
+    weakref.finalize(native, settle_pages, path).atexit = False  # nothing maps it any more then
     return OnnxRuntimeSession(native, optimized=optimized)
 
 

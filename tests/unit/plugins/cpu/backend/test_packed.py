@@ -55,6 +55,21 @@ def written(root: Path) -> list[Path]:
     return list(root.glob("weights/*"))
 
 
+def test_pages_are_settled_when_a_session_is_open_and_when_nothing_maps_them_any_more(
+    files: WeightFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mapped: list[bool] = []
+
+    def settle(path: Path) -> None:
+        mapped.append(str(path) in Path("/proc/self/maps").read_text())
+
+    monkeypatch.setattr(session, "settle_pages", settle)
+    of = opened(files)
+    assert mapped == [True]
+    del of
+    assert mapped == [True, False]
+
+
 def test_answers_are_the_same_bits_with_and_without_mapped_weights(
     files: WeightFiles, tmp_path: Path
 ) -> None:
