@@ -151,6 +151,7 @@ class NetworkEntry:
         again: loads it again, for the identity of a name; None if the server cannot.
         asker: who has asked for its load.
         memory_bytes: what it takes in memory, as its last load has shown; 0 before.
+        maps_weights: whether its last load has mapped its weights from a file.
         uses: how often it was used, as `uses_left` counts when it was last used.
         stage_seconds: what each stage of its load took; empty before it has ended.
         last_used: when its last request ended or, without one, when it was loaded, on the monotonic
@@ -173,6 +174,7 @@ class NetworkEntry:
     asker: Asker = NOBODY
     residence: Residence = USUAL
     memory_bytes: int = 0
+    maps_weights: bool = False
     uses: float = 0.0
     last_used: float = 0.0
     model_bytes: int = 0

@@ -80,11 +80,13 @@ class WeightSize(NamedTuple):
     Attributes:
         widened_bytes: with those of 16 bits in float32.
         mapped: whether a loaded network maps the same ones, and counts for them.
+        kept: whether the network's last load has mapped them, so that a file has them.
     """
 
     bytes: int
     widened_bytes: int
     mapped: bool = False
+    kept: bool = False
 
     @property
     def own_bytes(self) -> int:
@@ -104,10 +106,10 @@ class LoadSize(NamedTuple):
         Args:
             known_bytes: what the network took after its last load; 0 if it was not loaded before.
         """
-        if weights.mapped:  # each one is packed all the same, and then dropped
-            return cls(weights.widened_bytes + _OTHERS, 0)
-        later = max(weights.bytes, known_bytes)
-        return cls(max(later, _PEAK * weights.widened_bytes) + _OTHERS, later)
+        later = 0 if weights.mapped else max(weights.bytes, known_bytes)
+        # Each weight that a file has is packed all the same, and then dropped.
+        times = 1 if weights.mapped or weights.kept else _PEAK
+        return cls(max(later, times * weights.widened_bytes) + _OTHERS, later)
 
     def and_more(self, size: int) -> LoadSize:
         return LoadSize(self.peak + size, self.later + size)

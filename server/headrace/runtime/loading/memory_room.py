@@ -143,6 +143,7 @@ class MemoryRoom:
         if not budgets:
             return
         how, network = _Same.way(entry, weights), entry.record.network
+        weights = weights._replace(kept=entry.maps_weights)
         with self._changed:
             may_map = any(each.how == how for each in self._mapped())
         same = _Same(how, network.digest) if may_map else None
@@ -181,7 +182,8 @@ class MemoryRoom:
             entry.memory_bytes = charge.bytes = charge.size.later
             charge.size = None
             if executable is not None and network is not None:  # it has not left already
-                digest = network.known_digest if executable.maps_weights else ""
+                entry.maps_weights = executable.maps_weights
+                digest = network.known_digest if entry.maps_weights else ""
                 how = _Same.way(entry, charge.weights)
                 charge.same = _Same(how, digest) if digest else None
             self._found(self._meter.end(entry.key, total))

@@ -166,7 +166,7 @@ class NetworkRegistry:
             entry = table.entry(name, version, device, record, owner)
             entry.again, entry.residence = again, residence
             if there is not None and there.state in COLD:
-                entry.memory_bytes = there.memory_bytes
+                entry.memory_bytes, entry.maps_weights = there.memory_bytes, there.maps_weights
                 entry.uses, entry.last_used = there.uses, there.last_used
             table.loading[name, version] = entry
             return entry

@@ -131,6 +131,12 @@ def test_a_load_is_expected_to_take_what_it_took_before() -> None:
     assert LoadSize.of(weights(10 * MIB), 50 * MIB) == (54 * MIB, 50 * MIB)
 
 
+def test_a_load_of_weights_that_a_file_has_packs_one_after_the_other() -> None:
+    kept = WeightSize(10 * MIB, 20 * MIB, kept=True)
+    assert LoadSize.of(kept) == (24 * MIB, 10 * MIB)
+    assert LoadSize.of(kept, 30 * MIB) == (34 * MIB, 30 * MIB)
+
+
 def test_a_load_of_float16_may_take_what_float32_takes() -> None:
     assert LoadSize.of(WeightSize(10 * MIB, 20 * MIB)) == (64 * MIB, 10 * MIB)
     meter = MemoryMeter()
