@@ -176,16 +176,10 @@ class RequestLog:
 def _stages(job: Job) -> dict[str, float]:
     """How long the stages took, or have taken until now: a call that its caller has given up, or
     whose deadline has passed, ends before its request does."""
-    queued, started, inference = job.queue_seconds, job.started, job.inference_seconds
-    execution = job.execution_seconds
-    if job.outcome is None and job.queued:
-        now = time.monotonic()
-        queued = (started or now) - job.queued
-        execution = now - started if started else 0.0
     return {
-        "queue_seconds": queued,
-        "execution_seconds": execution,
-        "inference_seconds": inference,
+        "queue_seconds": job.queue_seconds,
+        "execution_seconds": job.execution_seconds,
+        "inference_seconds": job.inference_seconds,
     }
 
 

@@ -37,7 +37,8 @@ def ended(code: str = "OK", seconds: float = 0.001, **facts: Any) -> RequestReco
 def finished(queued: float, execution: float, trace: str = "r1") -> Job:
     job = Job({}, lambda _: None, trace=trace)
     job.network, job.version = "m", "3"
-    job.queue_seconds, job.execution_seconds, job.inference_seconds = queued, execution, 0.5
+    job.queued, job.started = 1.0, 1.0 + queued
+    job.inferred, job.finished = job.started + 0.5, job.started + execution
     return job
 
 
@@ -97,8 +98,8 @@ def test_a_call_that_ended_before_its_request_tells_the_stages_until_then(
 ) -> None:
     now = time.monotonic()
     running, waiting = finished(0.0, 0.0), finished(0.0, 0.0, trace="")
-    running.queued, running.started = now - 100.0, now - 60.0
-    waiting.queued = now - 100.0
+    for job, started in ((running, now - 60.0), (waiting, 0.0)):
+        job.queued, job.started, job.inferred, job.finished = now - 100.0, started, 0.0, 0.0
     for job in (running, waiting):
         RequestLog().ended(ended("DEADLINE_EXCEEDED", seconds=100.0, job=job))
     first, second = lines(written)

@@ -215,9 +215,10 @@ class ExecutableNetwork:
             place.counters.accept_part()
         if self._perf_count:
             job.profile = True
+        is_armed = job.queued > 0  # by the network that the caller gave it to
         job.queued = time.monotonic()
         try:
-            if job.deadline is None or self._arm_deadline(job, job.deadline):
+            if job.deadline is None or is_armed or self._arm_deadline(job, job.deadline):
                 self._start(job)
         except Exception as error:  # noqa: BLE001 - an accepted job has an outcome, whatever happens
             job.fail(error)

@@ -4,6 +4,9 @@
 or `settle`, on any thread, and the first call wins. Then the observers run, latest first, and
 `done` runs last. There is no lock: the right to settle is the single element of a list, and
 `list.pop` is atomic.
+
+A device may run the job of a caller that has given it to another network, for example to AUTO.
+That network observes how the run ends, and may `reopen` the job if it has failed.
 """
 
 from __future__ import annotations
@@ -99,15 +102,12 @@ class Job:
     Time stamps (seconds, `time.monotonic`; 0.0 until reached): `queued`, `started`, then the
     ends of the stages: `prepared`, `inferred`; `finished`.
 
-    Durations (seconds; 0.0 until the job has its outcome): `queue_seconds`, from acceptance to the
-    start, or to the end if the job never started; `execution_seconds`, from start to finish;
-    `inference_seconds`, in the backend.
-
     Attributes:
         observe: ``observe(observer)`` has `observer` called with the job before `done` and before
             earlier observers.
         conclude: called with the job before it completes, on the thread that settles it. It may
-            change `outputs`, and returns an error if the job is to fail after all.
+            change `outputs`, and returns an error if the job is to fail after all. Whoever sets it
+            removes it when the job has ended.
         in_flight: how many other requests its device had accepted and not finished when this one
             ended. Clients that balance choose by it.
         room: memory for outputs, by name: arrays of the types and shapes that these may have. A
@@ -124,11 +124,9 @@ class Job:
         "conclude",
         "deadline",
         "error",
-        "execution_seconds",
         "finished",
         "generation",
         "in_flight",
-        "inference_seconds",
         "inferred",
         "inputs",
         "layers",
@@ -142,7 +140,6 @@ class Job:
         "prepared",
         "priority",
         "profile",
-        "queue_seconds",
         "queued",
         "room",
         "sequence",
@@ -195,12 +192,28 @@ class Job:
         self.error: BaseException | None = None
         self.outcome: Outcome | None = None
         self.queued = self.started = self.prepared = self.inferred = self.finished = 0.0
-        self.queue_seconds = self.execution_seconds = self.inference_seconds = 0.0
         observers: list[Callable[[Job], None]] = [done]
         self._observers = observers
         # The list's own method: `observe` is called so often that a wrapper would cost time.
         self.observe: Callable[[Callable[[Job], None]], None] = observers.append
         self._right_to_settle = [True]
+
+    @property
+    def queue_seconds(self) -> float:
+        """From acceptance to the start, or to the end if the job never started, or until now."""
+        if not self.queued:
+            return 0.0
+        return (self.started or self.finished or time.monotonic()) - self.queued
+
+    @property
+    def execution_seconds(self) -> float:
+        """From the start to the end, or until now."""
+        return (self.finished or time.monotonic()) - self.started if self.started else 0.0
+
+    @property
+    def inference_seconds(self) -> float:
+        """In the backend."""
+        return self.inferred - (self.prepared or self.started) if self.inferred else 0.0
 
     def forget(self, observer: Callable[[Job], None]) -> None:
         """Undoes `observe`, for a job that was refused and may be submitted to another network."""
@@ -226,17 +239,12 @@ class Job:
         except IndexError:
             return False
         error = self.token.error or error
-        if self.conclude is not None:
-            error = self._conclude(error)
-        finished, started = time.monotonic(), self.started
-        self.finished = finished
-        if started:
-            self.queue_seconds = started - self.queued
-            self.execution_seconds = finished - started
-            if self.inferred:
-                self.inference_seconds = self.inferred - (self.prepared or started)
-        else:
-            self.queue_seconds = finished - self.queued
+        if error is None and self.conclude is not None:
+            try:
+                error = self.conclude(self)
+            except Exception as failure:  # noqa: BLE001 - the job must get an outcome in any case
+                error = failure
+        self.finished = time.monotonic()
         if error is None:
             self.outcome = Outcome.COMPLETED
         else:
@@ -261,15 +269,17 @@ class Job:
                 _log.exception("job observer failed", extra={"request_id": self.trace})
         return True
 
-    def _conclude(self, error: BaseException | None) -> BaseException | None:
-        """The error that the job ends with, if any, after `conclude` has seen its outputs."""
-        conclude, self.conclude = self.conclude, None
-        if error is not None or conclude is None:
-            return error
-        try:
-            return conclude(self)
-        except Exception as failure:  # noqa: BLE001 - the job must get an outcome in any case
-            return failure
+    def reopen(self) -> None:
+        """Takes back the outcome of a job that has failed, to run it again. Only an observer may
+        call this. The observers before it hear of the next outcome instead of this one."""
+        observers = self._observers
+        self._observers = observers.copy()
+        self.observe = self._observers.append
+        observers.clear()  # which ends the loop in `settle`
+        self.error = self.outcome = self.backend = None
+        self.prepared = self.inferred = self.finished = 0.0
+        self.layers = []
+        self._right_to_settle.append(True)
 
     def drop_values(self) -> None:
         """Drops all values of a job that has ended, because a thread may refer to the job until it

@@ -195,6 +195,7 @@ class SequenceNetwork(NetworkInFront):
         return None
 
     def _ended(self, turn: SequenceTurn, job: Job) -> None:
+        job.conclude = None  # it refers to the job
         with self._lock:
             following = self._table.end(
                 turn, time.monotonic(), completed=job.outcome is Outcome.COMPLETED

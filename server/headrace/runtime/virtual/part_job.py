@@ -85,11 +85,12 @@ class TakesJobs(Protocol):
         """Accepts the job. Raises as `ExecutableNetwork.submit`."""
 
 
-def submit(part: Job, network: TakesJobs) -> None:
-    """Submits a part, which may be cancelled already. If the device raises, the part fails."""
+def submit(job: Job, network: TakesJobs) -> None:
+    """Submits a job with a ticket, which may be cancelled already: a part, or the whole request. If
+    the device raises, the job fails."""
     try:
-        if part.token.error is not None:
-            raise part.token.error
-        network.submit(part)
-    except Exception as error:  # noqa: BLE001 - as the outcome of the part
-        part.fail(error)
+        if job.token.error is not None:
+            raise job.token.error
+        network.submit(job)
+    except Exception as error:  # noqa: BLE001 - as the outcome of the job
+        job.fail(error)

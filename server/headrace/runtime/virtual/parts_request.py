@@ -145,12 +145,13 @@ class PartsRequest(ABC):
             self._values.clear()
             job.fail(self._failure)
             return
+        error: BaseException | None = None
         try:
             job.outputs = {name: self._output(name) for name in job.output_names}
-        except Exception as error:  # noqa: BLE001 - a want of memory must end the job, too
-            job.fail(error)
+        except Exception as raised:  # noqa: BLE001 - a want of memory must end the job, too
+            error = raised
         self._values.clear()
-        job.complete()  # if it has not failed
+        job.settle(error)
 
     def _output(self, name: str) -> Value:
         if name in self._values:

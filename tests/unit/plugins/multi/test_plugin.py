@@ -33,6 +33,7 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Outcome
+from headrace.runtime.execution.trace import Span, Trace
 from headrace.runtime.metrics import families
 from headrace.runtime.system.backoff import Backoff
 from headrace.runtime.transform.options import NetworkOptions
@@ -554,14 +555,41 @@ def test_what_a_device_fails_another_one_runs(
     assert rig.counted("member_outages_total") == {("A",): 1}
 
 
-def test_a_device_that_gives_no_output_has_failed(rig: Rig) -> None:
+def test_a_device_runs_the_callers_own_job(rig: Rig) -> None:
     network = rig.load()
+    job = rig.submit(network)
+    rig.outcomes.wait()
+    assert rig.device("A").jobs == [job]
+    assert job.outcome is Outcome.COMPLETED
 
-    def nothing(job: Job) -> None:
-        job.output_names = ()
 
-    rig.device("A").on_infer = nothing
-    np.testing.assert_array_equal(InferRequest(network).infer(_ADD.inputs)["z"], _SUM)
+def test_the_times_of_a_request_that_ran_twice_are_those_of_both_runs(rig: Rig) -> None:
+    network = rig.load()
+    runs: list[float] = []
+    rig.device("A").breaks(RuntimeError("bug"))
+    rig.device("B").on_infer = lambda job: runs.append(job.started)
+    accepted = time.monotonic()
+    job = rig.submit(network)
+    rig.outcomes.wait()
+    assert rig.device("A").jobs == rig.device("B").jobs == [job]
+    assert accepted <= job.queued <= job.started < runs[0] <= job.prepared <= job.finished
+    assert job.queue_seconds + job.execution_seconds == pytest.approx(job.finished - job.queued)
+
+
+def test_each_run_of_a_request_has_a_span(rig: Rig) -> None:
+    network = rig.load()
+    rig.device("A").breaks(RuntimeError("bug"))
+    ended: list[Span] = []
+    span = Span(Trace(1, ended.extend), "request", 0, 1.0)
+    job = rig.submit(network, span=span)
+    rig.outcomes.wait()
+    assert job.span is span
+    assert span.facts["headrace.device"] == "MULTI"
+    span.finish(9e9)
+    span.trace.end()
+    parts = [each for each in ended if each.parent == span.id]
+    assert [each.name for each in parts] == ["part A", "part B"]
+    assert [each.facts["headrace.outcome"] for each in parts] == ["failed", "completed"]
 
 
 def test_values_that_every_device_refuses_take_none_out(rig: Rig) -> None:

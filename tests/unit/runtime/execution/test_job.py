@@ -239,6 +239,26 @@ def test_nobody_concludes_a_job_that_has_failed(error: Internal | Cancelled) -> 
     assert (job.error, concluded) == (error, [])
 
 
+def test_a_job_that_an_observer_reopens_has_its_next_outcome() -> None:
+    heard: list[tuple[str, Outcome | None]] = []
+    job = Job({}, lambda job: heard.append(("done", job.outcome)))
+
+    def network(job: Job) -> None:
+        heard.append(("network", job.outcome))
+        if job.error is not None:
+            job.reopen()
+            job.observe(network)
+
+    job.observe(lambda job: heard.append(("caller", job.outcome)))
+    job.observe(network)
+    job.fail(Internal("a bug"))
+    assert (job.error, job.outcome, job.finished) == (None, None, 0.0)
+    assert heard == [("network", Outcome.FAILED)]
+    assert job.complete() is True
+    assert heard[1:] == [(who, Outcome.COMPLETED) for who in ("network", "caller", "done")]
+    assert job.complete() is False
+
+
 def test_who_follows_a_job_is_called_after_everybody_else() -> None:
     calls: list[str] = []
     job = Job({}, lambda _: calls.append("done"))

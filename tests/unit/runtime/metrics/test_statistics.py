@@ -16,7 +16,6 @@ def ended(error: Exception | None = None, *times: float) -> Job:
     job = Job({}, lambda _: None)
     job.settle(error)
     job.queued, job.started, job.prepared, job.inferred, job.finished = times or (1, 2, 4, 8, 16)
-    job.queue_seconds, job.execution_seconds = job.started - job.queued, job.finished - job.started
     return job
 
 

@@ -202,6 +202,9 @@ class Collector:
         if error is not None and not run.alone and not isinstance(error, _NOT_THE_VALUES):
             self._over(run, again=batch.members)
             return
+        with self._lock:
+            for member in batch.members:
+                member.left = True  # it ends now, so a cancel that comes late changes nothing
         layers = self._profile(batch.layers)
         for at, member in enumerate(batch.members):
             if error is None:

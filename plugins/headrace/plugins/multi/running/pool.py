@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from headrace.plugins.multi.loading import DeviceNetwork
 from headrace.plugins.multi.running.availability import Availability, Culprit, blame
@@ -31,7 +32,7 @@ from headrace.runtime.execution.timer import Timer
 from headrace.runtime.execution.trace import names
 from headrace.runtime.execution.trampoline import Trampoline
 from headrace.runtime.virtual.networks import optimal_requests
-from headrace.runtime.virtual.part_job import PartJob, submit
+from headrace.runtime.virtual.part_job import submit
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ _Instruction = Instruction[Job]
 
 class DevicePool:
     """Thread-safe: `_lock` guards the schedule, the members and the alarm. A thread that holds it
-    may take the timer's lock, but must not submit, cancel or settle a part.
+    may take the timer's lock, but must not submit, cancel or settle a job.
 
     Args:
         label: the network's label in the log.
@@ -137,14 +138,14 @@ class DevicePool:
 
     def submit(self, job: Job) -> None:
         """Runs the job on a device, now or when one is free."""
-        request = PoolRequest(job, self._cancelled, self._ended)
+        request = PoolRequest(job)
         with self._lock:
             todo = self._schedule.arrive(request, time.monotonic())
             waits = request.device is None
             self._alarm.set(self._schedule.wake_at)
         self._do(todo, inline=job.may_run_inline)
         if waits:
-            request.listen()
+            request.listen(self._cancelled)
 
     def _cancelled(self, request: PoolRequest) -> None:
         error = request.item.token.error
@@ -216,38 +217,57 @@ class DevicePool:
             self._alarm.rang()
         self._bring(self._schedule.tick)
 
-    def _ended(self, request: PoolRequest, part: Job) -> None:
-        assert isinstance(part, PartJob)
-        job = request.item
-        outputs, error = part.take_outputs(job.output_names)
+    def _ended(self, request: PoolRequest, job: Job) -> None:
+        """A device has settled the job. Observers of the caller hear of it afterwards, unless the
+        job runs again."""
         assert request.device is not None
-        assert part.outcome is not None
-        device, outcome = request.device.name, part.outcome.value
-        if error is None:
-            request.outputs = outputs
+        assert job.outcome is not None
+        device, outcome = request.device.name, job.outcome.value
+        request.end_run()
+        if job.error is None:
             todo = self._event(lambda now: self._schedule.completed(request, now))
         else:
-            failure, fault = error, Culprit.REQUEST if job.token.cancelled else blame(error)
-            todo = self._event(lambda now: self._schedule.failed(request, failure, fault, now))
-            if fault is Culprit.UNCLEAR:
-                _log.warning(
-                    "%s: a request failed on %s",
-                    self._label,
-                    device,
-                    exc_info=error,
-                    extra={"request_id": job.trace, "device": device, **names(job.span)},
-                )
-            if not any(
-                isinstance(order, AnswerRequest) and order.request is request for order in todo
-            ):
-                outcome = RERUN
-        del outputs
+            todo, runs_again = self._failed(request, device, job.error)
+            outcome = RERUN if runs_again else outcome
         self._counters.ended(device, outcome)
         if outcome == RERUN:
-            request.listen()  # it may have to wait for another device
+            request.listen(self._cancelled)  # it may have to wait for another device
+        else:
+            request.stop_listening()
         self._do(todo)
         if self._leaving:
             self._release_left()
+
+    def _failed(
+        self, request: PoolRequest, device: str, error: BaseException
+    ) -> tuple[list[_Instruction], bool]:
+        """What else is to be done, and whether the request runs again."""
+        job = request.item
+        fault = Culprit.REQUEST if job.token.cancelled else blame(error)
+        if fault is Culprit.UNCLEAR:
+            _log.warning(
+                "%s: a request failed on %s",
+                self._label,
+                device,
+                exc_info=error,
+                extra={"request_id": job.trace, "device": device, **names(job.span)},
+            )
+        runs_again = False
+
+        def failed(now: float) -> list[_Instruction]:
+            nonlocal runs_again
+            todo = self._schedule.failed(request, error, fault, now)
+            others = [
+                each
+                for each in todo
+                if not isinstance(each, AnswerRequest) or each.request is not request
+            ]
+            if len(others) == len(todo):
+                runs_again = True
+                job.reopen()  # before another thread gives it to a device
+            return others
+
+        return self._event(failed), runs_again
 
     # -- inside --
 
@@ -268,18 +288,21 @@ class DevicePool:
             self._run(instruction, inline)
         elif isinstance(instruction, AnswerRequest):
             assert isinstance(instruction.request, PoolRequest)
-            instruction.request.settle(instruction.error)
+            instruction.request.item.fail(instruction.error)
+            instruction.request.stop_listening()
         else:
             self._report(instruction)
 
     def _run(self, run: RunRequest[Job], inline: bool) -> None:
         request = run.request
         assert isinstance(request, PoolRequest)
-        part, member = request.part(inline=inline), self._members[run.device]
-        if not part.inputs.keys() <= member.takes:
-            part.fail(InvalidArgument(f"{member.name} cannot replace a value of the network"))
+        job, member = request.item, self._members[run.device]
+        request.begin_run(inline=inline)
+        job.observe(partial(self._ended, request))
+        if not job.inputs.keys() <= member.takes:
+            job.fail(InvalidArgument(f"{member.name} cannot replace a value of the network"))
         else:
-            submit(part, member.executable)
+            submit(job, member.executable)
 
     def _report(self, report: ReportOutage) -> None:
         if report.reason:

@@ -11,8 +11,6 @@ from typing import Generic, TypeAlias, TypeVar
 from headrace.plugins.multi.running.availability import ScheduledDevice
 from headrace.runtime.execution.fair_queue import Entry
 from headrace.runtime.execution.job import Job
-from headrace.runtime.network.values import Value
-from headrace.runtime.virtual.part_job import PartJob
 
 T = TypeVar("T")
 
@@ -78,11 +76,10 @@ class RunRequest(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class AnswerRequest(Generic[T]):
-    """An instruction: answer the request with the error, or with the device's outputs if there is
-    no error."""
+    """An instruction: answer the request with the error."""
 
     request: PooledRequest[T]
-    error: BaseException | None = None
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,62 +95,39 @@ Instruction: TypeAlias = RunRequest[T] | AnswerRequest[T] | ReportOutage
 
 
 class PoolRequest(PooledRequest[Job]):
-    """A job, and its part on the device that has it.
+    """The job of a caller, which a device runs itself. The device sees the times and the span of
+    its own run; the caller sees those of the request."""
 
-    Args:
-        on_cancel: called if the job is cancelled after `listen`.
-        on_end: called with the part that has ended, on any thread.
+    __slots__ = ("_on_cancel", "_queued", "_span", "_started")
 
-    Attributes:
-        outputs: the device's outputs, until the request is answered.
-    """
-
-    __slots__ = ("_listens", "_on_cancel", "_on_end", "_part", "outputs")
-
-    def __init__(
-        self,
-        job: Job,
-        on_cancel: Callable[[PoolRequest], object],
-        on_end: Callable[[PoolRequest, Job], None],
-    ) -> None:
+    def __init__(self, job: Job) -> None:
         super().__init__(job, job.priority)
-        self._on_cancel = on_cancel
-        self._on_end = on_end
-        self._part: Job | None = None  # the latest
-        self._listens = False
-        self.outputs: dict[str, Value] = {}
+        self._queued, self._span, self._started = job.queued, job.span, 0.0
+        self._on_cancel: Callable[[], object] | None = None
 
-    def listen(self) -> None:
-        """Calls `on_cancel` from now on if the job is cancelled. A device that runs the request
-        learns of it from the part."""
-        if self._listens:
-            return
-        self._listens = True
-        self.item.token.attach(self._cancelled)
-        if self.item.outcome is not None:  # on another thread, which may not have seen `_listens`
-            self.item.token.detach(self._cancelled)
-
-    def part(self, *, inline: bool) -> PartJob:
-        """A part for a device to run. It may be cancelled already."""
+    def begin_run(self, *, inline: bool) -> None:
+        """The job goes to a device."""
         job = self.item
-        ended = partial(self._on_end, self)
-        part = PartJob(job, job.inputs, ended, job.output_names, job.token.child(), inline=inline)
-        self._part = part
-        return part
+        job.may_run_inline, job.started = inline, 0.0
+        if self._span is not None:
+            job.span = self._span.child("part")
 
-    def settle(self, error: BaseException | None) -> None:
-        """Gives the job its outcome."""
-        job, part = self.item, self._part
-        if part is not None:
-            job.prepared, job.inferred, job.layers = part.prepared, part.inferred, part.layers
-        if error is None:
-            job.outputs = self.outputs
-            job.complete()
-        else:
-            job.fail(error)
-        self._part, self.outputs = None, {}
-        if self._listens:
-            job.token.detach(self._cancelled)
+    def end_run(self) -> None:
+        """The device has settled the job."""
+        job = self.item
+        self._started = self._started or job.started
+        job.queued, job.started, job.span = self._queued, self._started, self._span
 
-    def _cancelled(self) -> None:
-        self._on_cancel(self)
+    def listen(self, on_cancel: Callable[[PoolRequest], object]) -> None:
+        """Has `on_cancel` called from now on if the job is cancelled."""
+        if self._on_cancel is not None:
+            return
+        self._on_cancel = partial(on_cancel, self)
+        self.item.token.attach(self._on_cancel)
+        if self.item.outcome is not None:  # on another thread, which may not have seen the hook
+            self.stop_listening()
+
+    def stop_listening(self) -> None:
+        """The job has its outcome."""
+        if self._on_cancel is not None:
+            self.item.token.detach(self._on_cancel)

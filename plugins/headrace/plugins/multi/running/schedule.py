@@ -102,7 +102,7 @@ class Schedule(Generic[T]):
         return self._instructions(now)
 
     def completed(self, request: PooledRequest[T], now: float) -> list[Instruction[T]]:
-        """Notes that the device has run the request."""
+        """Notes that the device has run the request, which has its answer."""
         device, is_recent = self._leave(request)
         device.completed += 1
         if (
@@ -110,8 +110,7 @@ class Schedule(Generic[T]):
             and request.failed_run is None
             and not self.waiting
         ):
-            return [AnswerRequest(request)]
-        self._answers.append(AnswerRequest(request))
+            return []
         if is_recent and device.availability is Availability.ON_TRIAL:
             self._put_back(device, now)
         failed = request.failed_run
@@ -262,6 +261,7 @@ class Schedule(Generic[T]):
             alone = all(member is failed_on for member in self._order)
             if alone or now >= request.stranded_since + PATIENCE_SECONDS:
                 del self._retries[request]
+                assert request.error is not None
                 self._answers.append(AnswerRequest(request, request.error))
         if now >= self._none_serves_since + PATIENCE_SECONDS and not self._any_takes(None):
             for request in self._queue.drain():
