@@ -95,7 +95,10 @@ class World:
         self.asked.append(asked)
         request = self._requests[asked] = PooledRequest(asked, priority)
         self._waiting[asked] = None
-        self._obey(self.schedule.arrive(request, self.now))
+        if device := self.schedule.start(request):
+            self._obey([RunRequest(request, device)])
+        else:
+            self._obey(self.schedule.arrive(request, self.now))
         return asked
 
     def cancel(self, asked: Asked, error: BaseException | None = None) -> None:

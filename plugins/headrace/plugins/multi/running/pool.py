@@ -8,6 +8,7 @@ timer's thread does the same at the end of a back-off.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -67,7 +68,8 @@ class DevicePool:
         self._lock = threading.Lock()
         self._members = {member.name: member for member in members}
         self._counts = {member.name: member.count for member in members}
-        limits = [(member.name, _limit(member, member.count)) for member in members]
+        self._spill = spill
+        limits = [(member.name, self._limit(member, member.count)) for member in members]
         self._schedule: Schedule[Job] = Schedule(limits, time.monotonic(), spill=spill)
         self._trampoline: Trampoline[_Instruction] = Trampoline()
         self._leaving: dict[str, Callable[[], object]] = {}
@@ -140,12 +142,12 @@ class DevicePool:
         """Runs the job on a device, now or when one is free."""
         request = PoolRequest(job)
         with self._lock:
-            todo = self._schedule.arrive(request, time.monotonic())
-            waits = request.device is None
-            self._alarm.set(self._schedule.wake_at)
-        self._do(todo, inline=job.may_run_inline)
-        if waits:
-            request.listen(self._cancelled)
+            device = self._schedule.start(request)
+        if device:
+            self._run(request, device, inline=job.may_run_inline)
+            return
+        self._do(self._event(partial(self._schedule.arrive, request)), inline=job.may_run_inline)
+        request.listen(self._cancelled)  # a device that runs it learns of it by itself
 
     def _cancelled(self, request: PoolRequest) -> None:
         error = request.item.token.error
@@ -156,7 +158,7 @@ class DevicePool:
         """Sets other members, other limits or another order. Members that are left out finish their
         requests, and can come back. A member without a number gets as many requests as it runs."""
         listed = list(members)
-        limits = [(member.name, _limit(member, count)) for member, count in listed]
+        limits = [(member.name, self._limit(member, count)) for member, count in listed]
 
         def arrange(now: float) -> list[_Instruction]:
             self._members.update((member.name, member) for member, _ in listed)
@@ -169,7 +171,7 @@ class DevicePool:
 
     def follow(self) -> None:
         """Gives members without a number as many requests as they run at this moment."""
-        optimal = {member.name: optimal_requests(member.executable) for member in self.members}
+        optimal = {member.name: self._limit(member, None) for member in self.members}
 
         def arrange(now: float) -> list[_Instruction]:
             limits = {device.name: device.limit for device in self._schedule.devices}
@@ -225,7 +227,7 @@ class DevicePool:
         device, outcome = request.device.name, job.outcome.value
         request.end_run()
         if job.error is None:
-            todo = self._event(lambda now: self._schedule.completed(request, now))
+            todo = self._event(partial(self._schedule.completed, request))
         else:
             todo, runs_again = self._failed(request, device, job.error)
             outcome = RERUN if runs_again else outcome
@@ -285,7 +287,8 @@ class DevicePool:
 
     def _follow(self, instruction: _Instruction, inline: bool) -> None:
         if isinstance(instruction, RunRequest):
-            self._run(instruction, inline)
+            assert isinstance(instruction.request, PoolRequest)
+            self._run(instruction.request, instruction.device, inline=inline)
         elif isinstance(instruction, AnswerRequest):
             assert isinstance(instruction.request, PoolRequest)
             instruction.request.item.fail(instruction.error)
@@ -293,10 +296,8 @@ class DevicePool:
         else:
             self._report(instruction)
 
-    def _run(self, run: RunRequest[Job], inline: bool) -> None:
-        request = run.request
-        assert isinstance(request, PoolRequest)
-        job, member = request.item, self._members[run.device]
+    def _run(self, request: PoolRequest, device: str, *, inline: bool) -> None:
+        job, member = request.item, self._members[device]
         request.begin_run(inline=inline)
         job.observe(partial(self._ended, request))
         if not job.inputs.keys() <= member.takes:
@@ -312,6 +313,7 @@ class DevicePool:
             _log.info("%s: %s serves again", self._label, report.device)
         self._changed()
 
-
-def _limit(member: DeviceNetwork, count: int | None) -> int:
-    return count or optimal_requests(member.executable)
+    def _limit(self, member: DeviceNetwork, count: int | None) -> int:
+        """How many requests the member gets at once. The others wait for any member that is free.
+        If only one takes requests, they wait in the queue of its device instead."""
+        return count or (optimal_requests(member.executable) if self._spill else sys.maxsize)

@@ -63,6 +63,7 @@ class Schedule(Generic[T]):
         self._order: list[ScheduledDevice] = []
         self._none_serves_since = now  # no device has served since; infinite while one does
         self._answers: list[Instruction[T]] = []
+        self._is_calm = False  # all devices serve, and no request waits
         self.arrange(limits, now)
 
     # -- the present state --
@@ -84,7 +85,7 @@ class Schedule(Generic[T]):
     @property
     def wake_at(self) -> float:
         """When `tick` is due; infinite if never."""
-        if self._is_undisturbed():
+        if self._is_calm:
             return math.inf
         due = [member.until for member in self._order if member.availability is Availability.OUT]
         due += (request.stranded_since + PATIENCE_SECONDS for request in self._retries)
@@ -94,10 +95,18 @@ class Schedule(Generic[T]):
 
     # -- events --
 
+    def start(self, request: PooledRequest[T]) -> str:
+        """The device that runs a new request at once; empty if the request has to `arrive`. This is
+        the usual case, and is quick."""
+        if self._is_calm:
+            for device in self._order if self._spill else self._order[:1]:
+                if device.running < device.limit:
+                    self._run(request, device)
+                    return device.name
+        return ""
+
     def arrive(self, request: PooledRequest[T], now: float) -> list[Instruction[T]]:
         """Takes a new request."""
-        if not self.waiting and (device := self._free(None)) is not None:
-            return [self._run(request, device)]
         request.entry = self._queue.push(self._flow, request, request.priority)
         return self._instructions(now)
 
@@ -105,11 +114,8 @@ class Schedule(Generic[T]):
         """Notes that the device has run the request, which has its answer."""
         device, is_recent = self._leave(request)
         device.completed += 1
-        if (
-            device.availability is Availability.SERVING
-            and request.failed_run is None
-            and not self.waiting
-        ):
+        serves = device.availability is Availability.SERVING
+        if self._is_calm and serves and request.failed_run is None:
             return []
         if is_recent and device.availability is Availability.ON_TRIAL:
             self._put_back(device, now)
@@ -186,10 +192,9 @@ class Schedule(Generic[T]):
 
     def _instructions(self, now: float) -> list[Instruction[T]]:
         runs: list[Instruction[T]] = list(self._dispatch())
-        if not self._is_undisturbed():
-            self._answer_hopeless(now)
-        elif self._none_serves_since != math.inf:
-            self._none_serves_since = math.inf
+        self._answer_hopeless(now)
+        serve = all(member.availability is Availability.SERVING for member in self._order)
+        self._is_calm = serve and not self.waiting
         answers, self._answers = self._answers, []
         return runs + answers  # devices first: a caller can wait longer than a device
 
@@ -239,13 +244,6 @@ class Schedule(Generic[T]):
 
     def _any_takes(self, failed_on: ScheduledDevice | None) -> bool:
         return next(self._takers(failed_on), None) is not None
-
-    def _is_undisturbed(self) -> bool:
-        """Whether all devices serve and no failed request waits. This is the usual case, and the
-        check is quick."""
-        if self._retries or not self._order:
-            return False
-        return all(member.availability is Availability.SERVING for member in self._order)
 
     def _answer_hopeless(self, now: float) -> None:
         """Answers requests that have waited too long for a device with an error."""
