@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.cache.entry import CacheKey, EntryRefused
+from headrace.runtime.cache.file_notes import FileNotes
 from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.intake.external import SPOOLED_BYTES
 from headrace.runtime.intake.limits import Limits
@@ -39,7 +40,6 @@ _FOLDER: Final = "models"
 _READERS: Final = ("headrace", "onnx", "onnx-ir")
 _MOST_BYTES: Final = 2**20
 """What is known of a model does not take more. Some say very much of themselves."""
-_MOST_SEEN: Final = 4096
 _FACTS: Final = (
     "defaults",
     "digest",
@@ -56,7 +56,7 @@ _FACTS: Final = (
 
 
 class KnownModels:
-    """Reads models. Thread-safe without a lock: single operations on `_seen` are atomic.
+    """Reads models. Thread-safe.
 
     A file whose bytes were read before is not read again while it is the same file. It stays open
     for a network that was not read, so that another file may take its place.
@@ -68,7 +68,7 @@ class KnownModels:
     def __init__(self, cache: NetworkCache | None, limits: Limits) -> None:
         self._cache = cache
         self._limits = limits
-        self._seen: dict[FileIdentity, str] = {}  # digests of files' bytes
+        self._notes = None if cache is None else FileNotes(cache)  # digests of files' bytes
 
     def from_bytes(self, data: Buffer) -> Network:
         """As `Network.from_bytes`. The model is read later, if it is known."""
@@ -87,7 +87,7 @@ class KnownModels:
         """As `Network.from_file`. The model is read later, if it is known and stays loaded."""
         limits = self._limits
         with open_file(path, folder, limits, root) as file:
-            known = self._of_file(file) if spooled else None
+            known = self._of_file(path, file) if spooled else None
             if known is not None:
                 return known
             identity, data = FileIdentity.of(file.fileno()), file.read()
@@ -95,21 +95,21 @@ class KnownModels:
         if not spooled or self._cache is None:
             return network
         digest = _digest(data)
-        self._saw(identity, digest)
+        self._saw(path, identity, digest)
         return self._noted(digest, network)
 
     # -- inside --
 
-    def _of_file(self, file: BufferedReader) -> Network | None:
+    def _of_file(self, path: Path, file: BufferedReader) -> Network | None:
         """The network of a file, which is read later; None if it is not known."""
-        if self._cache is None:
+        if self._notes is None:
             return None
         identity = FileIdentity.of(file.fileno())
-        digest = self._seen.get(identity)
+        digest = self._notes.get(path, identity)
         if digest is None:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             file.seek(0)
-            self._saw(identity, digest)
+            self._saw(path, identity, digest)
         facts = self._facts(digest)
         if facts is None:
             return None
@@ -118,11 +118,10 @@ class KnownModels:
             lambda: Network.from_bytes(kept.read(), self._limits, spooled=True), facts
         )
 
-    def _saw(self, identity: FileIdentity, digest: str) -> None:
+    def _saw(self, path: Path, identity: FileIdentity, digest: str) -> None:
         if identity.is_settled:
-            if len(self._seen) >= _MOST_SEEN:
-                self._seen.clear()
-            self._seen[identity] = digest
+            assert self._notes is not None
+            self._notes.set(path, identity, digest)
 
     def _facts(self, digest: str) -> Mapping[str, Any] | None:
         """What is known of a model; None if nothing is."""

@@ -24,7 +24,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Self
 
+from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.cache.entry import EntryRefused
+from headrace.runtime.cache.file_notes import FileNotes
 from headrace.runtime.cache.room import WEIGHTS, CacheRoom
 from headrace.runtime.metrics.cache_counters import CacheCounters
 from headrace.runtime.system.file_identity import FileIdentity
@@ -37,9 +39,9 @@ _TAIL: Final = struct.Struct(">13sQ")
 _MAC_BYTES: Final = 32
 _PIECE_BYTES: Final = 2**20
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
-_MOST_CHECKED: Final = 4096
-_USED_SECONDS: Final = 60.0
-"""How exactly it is known when a file was used last. Each change has every process check again."""
+_CHECKED: Final = "weights that were checked"
+_USED_SECONDS: Final = 3600.0
+"""How exactly it is known when a file was used last. After a change, others check it again."""
 
 
 class MappedModel(NamedTuple):
@@ -54,8 +56,7 @@ class MappedModel(NamedTuple):
 
 
 class WeightFiles:
-    """Thread-safe without a lock: single operations on `_checked` are atomic, and files appear and
-    leave whole.
+    """Thread-safe without a lock: files appear and leave whole.
 
     Args:
         root: the cache's folder. It exists.
@@ -72,7 +73,7 @@ class WeightFiles:
         self._key = key
         self._max_bytes = max_bytes
         self._room = CacheRoom(root, max_bytes, counters or CacheCounters(max_bytes))
-        self._checked: dict[str, FileIdentity] = {}
+        self._notes = FileNotes(NetworkCache(root, key, max_bytes))
 
     @staticmethod
     def derived_key(key: bytes) -> bytes:
@@ -115,11 +116,11 @@ class WeightFiles:
             if not stat.S_ISREG(told.st_mode) or told.st_size > self._max_bytes:
                 raise EntryRefused("it is not a file of weights")
             with os.fdopen(descriptor, "rb", closefd=False) as file:
-                model = self._model(path.name, file)
+                model = self._model(path, file)
                 if time.time() - told.st_mtime > _USED_SECONDS:
                     with suppress(OSError):  # the folder may be read-only
                         os.utime(descriptor)
-                self._note(path.name, file)
+                self._note(path, file)
         except EntryRefused:
             path.unlink(missing_ok=True)
             raise
@@ -155,7 +156,7 @@ class WeightFiles:
                 with suppress(FileExistsError):
                     (self._folder / written.name).hardlink_to(written)
                     written.unlink()
-                    self._note(written.name, file)
+                    self._note(self._folder / written.name, file)
         self._room.make()  # other processes may have written files meanwhile
 
     # -- inside --
@@ -171,13 +172,13 @@ class WeightFiles:
         if not is_own or told.st_mode & _OTHERS_WRITE:
             raise EntryRefused("its folder belongs to others, or others may write to it")
 
-    def _model(self, name: str, file: IO[bytes]) -> bytes:
+    def _model(self, path: Path, file: IO[bytes]) -> bytes:
         end = os.fstat(file.fileno()).st_size - _MAC_BYTES
         if end < _TAIL.size:
             raise EntryRefused("it is not a file of weights")
-        if self._checked.get(name) != FileIdentity.of(file.fileno()):
+        if self._notes.get(path, FileIdentity.of(file.fileno())) is None:
             file.seek(end)
-            if not hmac.compare_digest(file.read(), self._mac(name, file, end)):
+            if not hmac.compare_digest(file.read(), self._mac(path.name, file, end)):
                 raise EntryRefused("it is damaged, or not signed with this server's key")
         file.seek(end - _TAIL.size)
         _, size = _TAIL.unpack(file.read(_TAIL.size))
@@ -194,8 +195,8 @@ class WeightFiles:
             size -= count
         return mac.digest()
 
-    def _note(self, name: str, file: IO[bytes]) -> None:
+    def _note(self, path: Path, file: IO[bytes]) -> None:
         """Notes that the file was checked."""
-        if len(self._checked) >= _MOST_CHECKED:
-            self._checked.clear()
-        self._checked[name] = FileIdentity.of(file.fileno())
+        identity = FileIdentity.of(file.fileno())
+        if self._notes.get(path, identity) is None:
+            self._notes.set(path, identity, _CHECKED)

@@ -124,6 +124,15 @@ def test_a_known_file_is_looked_at_once(
     assert {each.to_bytes() for each in known} == {first.to_bytes()}
 
 
+def test_a_later_server_looks_at_no_file_that_an_earlier_one_has_looked_at(
+    cache: NetworkCache, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = opened(monkeypatch, settled=True)
+    for _ in range(3):
+        KnownModels(cache, Limits()).from_file(file, file.parent, spooled=True, root=None)
+    assert len(looked) == 1
+
+
 def test_a_file_that_was_just_written_is_looked_at_again(
     cache: NetworkCache, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,17 @@ def test_another_process_finds_what_was_added(tmp_path: Path) -> None:
     assert kept(tmp_path) == [WeightFiles.file_name(_DIGEST)]
 
 
+def test_a_file_is_checked_once_for_all_servers_of_a_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files(tmp_path).add(_DIGEST, writing())
+    monkeypatch.setattr(WeightFiles, "_mac", lambda *_: b"")
+    assert files(tmp_path).find(_DIGEST) is not None
+    os.utime(path_of(tmp_path))
+    with pytest.raises(EntryRefused):
+        files(tmp_path).find(_DIGEST)
+
+
 def test_what_nobody_added_is_not_found(tmp_path: Path) -> None:
     assert files(tmp_path).find(_DIGEST) is None
     files(tmp_path).add(_OTHER, writing(_OTHER))
@@ -218,8 +229,8 @@ def test_a_link_to_a_folder_is_not_used(tmp_path: Path) -> None:
 
 
 def test_what_was_not_used_for_longest_leaves_for_weights(tmp_path: Path) -> None:
-    cache = NetworkCache(tmp_path, _KEY, 40_000)
-    weights = files(tmp_path, max_bytes=40_000)
+    cache = NetworkCache(tmp_path, _KEY, 48_000)
+    weights = files(tmp_path, max_bytes=48_000)
     cache.write("default", CacheKey("old"), bytes(15_000))
     weights.add(_DIGEST, writing())
     for number, path in enumerate([*tmp_path.glob("default/*"), path_of(tmp_path)]):
@@ -233,7 +244,7 @@ def test_what_was_not_used_for_longest_leaves_for_weights(tmp_path: Path) -> Non
 
 
 def test_a_use_is_noted_so_that_what_is_used_stays(tmp_path: Path) -> None:
-    weights = files(tmp_path, max_bytes=25_000)
+    weights = files(tmp_path, max_bytes=36_000)
     for digest in (_DIGEST, _OTHER):
         weights.add(digest, writing(digest))
         os.utime(path_of(tmp_path, digest), (1, 1))
