@@ -3,6 +3,9 @@
 All requests to one network wait for one load. At most a few such loads run at a time, so a burst
 over many networks does not load and evict them all at once. They run on the threads of all loads,
 where an identity without any does not wait for long.
+
+A pipeline's load keeps the networks of its steps in memory until it has ended. So one pipeline is
+loaded at a time, with those among its steps: two could each keep the room that the other one needs.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from headrace.runtime.errors import (
     chain,
 )
 from headrace.runtime.loading.entry import NetworkEntry, plain_name
+from headrace.runtime.pipelines.description import DEVICE as PIPELINE
 
 _log = logging.getLogger(__name__)
 
@@ -99,6 +103,10 @@ class WantedNetwork:
         return self.entry.key[:2]
 
     @property
+    def is_under_way(self) -> bool:
+        return self.begun is not None or self.lacks
+
+    @property
     def priority(self) -> int:
         """That of the most urgent request."""
         return max((waiter.priority for waiter in self.waiters), default=0)
@@ -156,6 +164,7 @@ class ColdLoads:
         who: str = "",
         priority: int = 0,
         seconds: float = math.inf,
+        needed_by: WantedNetwork | None = None,
     ) -> LoadWaiter:
         """Has a network loaded. The network stays until the waiter leaves, which it has to do.
 
@@ -164,6 +173,7 @@ class ColdLoads:
             told: called once when the load has ended, on any thread.
             who: the identity that asks.
             seconds: for how long the request can wait.
+            needed_by: a pipeline that waits for it as one of its steps.
 
         Raises:
             ResourceExhausted: too many requests wait.
@@ -194,6 +204,8 @@ class ColdLoads:
                 wanted.waiters.add(waiter)
                 self._waiters[who] += 1
                 self._awaited[place] += 1
+                if needed_by is not None:
+                    needed_by.needed.append(waiter)
         self._begin()
         if late:
             assert estimate is not None
@@ -245,6 +257,11 @@ class ColdLoads:
         with self._lock:
             return set(self._awaited)
 
+    def kept_together(self) -> Collection[_Place]:
+        """The pipeline that is being loaded, and the networks of its steps that are kept for it."""
+        with self._lock:
+            return self._together()
+
     def stop(self) -> None:
         """Begins no load any more, and tells all who wait."""
         with self._lock:
@@ -263,6 +280,11 @@ class ColdLoads:
         if wanted is None:
             wanted = self._wanted[place] = WantedNetwork(entry, "", next(self._order))
         return wanted
+
+    def _together(self) -> Collection[_Place]:
+        pipelines = [each for each in self._wanted.values() if each.needed]
+        steps = {waiter.wanted.place for each in pipelines for waiter in each.needed}
+        return steps.union(each.place for each in pipelines)
 
     def _estimate(self, wanted: WantedNetwork) -> float | None:
         """The seconds until the network is loaded, as far as earlier loads tell. The caller holds
@@ -286,10 +308,14 @@ class ColdLoads:
                     return
                 there = self._wanted.values()
                 running = [each for each in there if each.begun is not None]
-                waiting = [each for each in there if each.begun is None and not each.lacks]
+                waiting = [each for each in there if self._may_begin(each)]
                 of = Counter(each.who for each in running)
                 if len(running) >= self._at_once:  # which may wait for room, and for long
-                    waiting = [each for each in waiting if each.asked and not of[each.who]]
+                    waiting = [
+                        each
+                        for each in waiting
+                        if (each.asked and not of[each.who]) or each.place in self._together()
+                    ]
                 if not waiting or len(running) >= self._at_once + _SPARE:
                     return
                 wanted = next_load(waiting, of)
@@ -298,6 +324,20 @@ class ColdLoads:
                 self._threads.submit(self._load, wanted)
             except RuntimeError:  # stopped meanwhile
                 self._end(wanted, ShuttingDown())
+
+    def _may_begin(self, wanted: WantedNetwork) -> bool:
+        """Whether it waits for no pipeline. While one keeps networks and waits for another one, its
+        identity's loads would take all places, and wait for the room of those that it keeps. The
+        caller holds the lock."""
+        if wanted.is_under_way:
+            return False
+        is_pipeline = wanted.entry.device == PIPELINE
+        return all(
+            _needs(each, wanted)
+            or not (is_pipeline or (each.who == wanted.who and each.begun is None))
+            for each in self._wanted.values()
+            if each.entry.device == PIPELINE and (each.is_under_way or each.needed)
+        )
 
     def _load(self, wanted: WantedNetwork) -> None:
         assert wanted.entry.again is not None
@@ -327,12 +367,12 @@ class ColdLoads:
             if circle:
                 name = plain_name(wanted.entry.key.name)
                 raise FailedPrecondition(f"network {name!r} would run itself")
-            waiter = self.wait(missing, partial(self._is_there, wanted), who=wanted.who)
+            told = partial(self._is_there, wanted)
+            waiter = self.wait(missing, told, who=wanted.who, needed_by=wanted)
         except HeadraceError as error:
             self._end(wanted, error)
             return
         with self._lock:
-            wanted.needed.append(waiter)
             ended = wanted.ended
         if ended:
             self.leave(waiter)

@@ -120,7 +120,7 @@ class NetworkLife:
         store: NetworkStore | None,
         budget: MemoryBudget,
     ) -> None:
-        self.room = MemoryRoom(budget, self._evict, networks.cold.awaited, family_bytes)
+        self.room = MemoryRoom(budget, self._evict, networks.cold, family_bytes)
         networks.cold.left = self.room.look_again
         self._networks = networks
         self._counters = counters

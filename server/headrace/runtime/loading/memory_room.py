@@ -4,7 +4,8 @@ A load waits on its own thread until there is room for it. Networks that were us
 it. Afterwards it is measured what the network has taken.
 
 Loads get room in their order. But while one waits for a request to end, on a network that is to
-leave, those behind it go on: nobody knows how long that request takes.
+leave, or for those that keep a network, those behind it go on: nobody knows how long that request
+takes, and a pipeline whose steps are kept may be behind it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from headrace.runtime.errors import ResourceExhausted
+from headrace.runtime.loading.cold_loads import ColdLoads
 from headrace.runtime.loading.entry import NetworkEntry, NetworkKey, NetworkState, plain_name
 from headrace.runtime.loading.memory_budget import (
     Holder,
@@ -86,15 +88,11 @@ class _Turn:
     """A load that waits for room.
 
     Attributes:
-        awaited: networks that leave, for whose requests alone it waits.
+        awaited: networks that leave, or that requests have waited for. It waits for these requests
+            alone.
     """
 
     awaited: Collection[NetworkEntry] = ()
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether it waits for requests to end."""
-        return any(entry.references > 0 for entry in self.awaited)
 
 
 class MemoryRoom:
@@ -104,7 +102,7 @@ class MemoryRoom:
     Args:
         evict: takes a loaded network out of memory once its last request has ended. Returns whether
             it does.
-        awaited: the names and versions that requests wait for.
+        cold: tells which networks requests wait for.
         measure: the memory of the server and of its processes.
 
     Attributes:
@@ -115,13 +113,13 @@ class MemoryRoom:
         self,
         budget: MemoryBudget,
         evict: Callable[[NetworkEntry], bool],
-        awaited: Callable[[], Collection[tuple[str, str]]],
+        cold: ColdLoads,
         measure: Callable[[], int],
     ) -> None:
         self.budget = budget
         self.evictions = dict.fromkeys(budget.bytes, 0)
         self._evict = evict
-        self._awaited = awaited
+        self._cold = cold
         self._measure = measure
         self._changed = threading.Condition()
         self._charges: dict[NetworkKey, _Charge] = {}
@@ -156,7 +154,7 @@ class MemoryRoom:
                 if self._is_next(turn):
                     weights = weights._replace(mapped=same in self._mapped())
                     size = LoadSize.of(weights, entry.memory_bytes)
-                    leaving = self._room_for(turn, entry.key.name, size, budgets)
+                    leaving = self._room_for(turn, entry.key, size, budgets)
                 if leaving == []:
                     break
                 gone = [key for key in leaving or () if self._evict(self._charges[key].entry)]
@@ -267,23 +265,33 @@ class MemoryRoom:
                 self._changed.notify_all()
 
     def _is_next(self, turn: _Turn) -> bool:
-        """Whether all loads before it wait for requests to end. The caller holds the lock."""
-        return next(each for each in self._queue if each is turn or not each.is_stuck) is turn
+        """Whether all loads before it wait for requests. The caller holds the lock."""
+        return next(each for each in self._queue if each is turn or not self._stuck(each)) is turn
+
+    def _stuck(self, turn: _Turn) -> bool:
+        """Whether a load waits for requests to end. The caller holds the lock."""
+        kept = self._cold.awaited() if turn.awaited else ()
+        return any(each.references > 0 or each.key[:2] in kept for each in turn.awaited)
 
     def _room_for(
-        self, turn: _Turn, name: str, size: LoadSize, budgets: frozenset[str]
+        self, turn: _Turn, key: NetworkKey, size: LoadSize, budgets: frozenset[str]
     ) -> list[NetworkKey] | None:
-        """As `make_room`. Wakes the loads behind one that waits for requests to end. The caller
-        holds the lock."""
-        holders = self._holders()
-        leaving = make_room(name, size, budgets, self.budget, holders)
-        was_stuck, turn.awaited = turn.is_stuck, ()
+        """As `make_room`. Wakes the loads behind one that waits for requests. The caller holds the
+        lock."""
+        holders = self._holders(key)
+        leaving = make_room(key.name, size, budgets, self.budget, holders)
+        was_stuck, turn.awaited = self._stuck(turn), ()
         if leaving is None:
-            ending = [each for each in holders if each.busy and not each.later]
-            others = [each for each in holders if each not in ending]
-            if ending and make_room(name, size, budgets, self.budget, others) == []:
-                turn.awaited = [self._charges[each.key].entry for each in ending]
-        if turn.is_stuck and not was_stuck:
+            kept = [
+                each
+                for each in holders
+                if (each.busy and not each.later)
+                or (each.awaited and self._charges[each.key].entry.state is NetworkState.READY)
+            ]
+            others = [each for each in holders if each not in kept]
+            if kept and make_room(key.name, size, budgets, self.budget, others) == []:
+                turn.awaited = [self._charges[each.key].entry for each in kept]
+        if self._stuck(turn) and not was_stuck:
             self._changed.notify_all()
         return leaving
 
@@ -351,8 +359,16 @@ class MemoryRoom:
             raise error
         self._changed.wait(min(left, _PATIENCE_SECONDS))
 
-    def _holders(self) -> list[Holder]:
-        awaited, now = self._awaited(), time.monotonic()
+    def _holders(self, key: NetworkKey | None = None) -> list[Holder]:
+        """
+        Args:
+            key: of a network that is to be loaded. If a pipeline needs it, the networks stay that
+                are kept for that pipeline: it waits for its own load.
+        """
+        awaited, now = self._cold.awaited(), time.monotonic()
+        together = self._cold.kept_together()
+        if key is None or key[:2] not in together:
+            together = ()
         users: dict[str, list[NetworkEntry]] = {}
         for charge in self._charges.values():
             executable = charge.entry.executable
@@ -360,7 +376,7 @@ class MemoryRoom:
                 users.setdefault(name, []).append(charge.entry)
         return [
             *(
-                _holder(charge, now, users.get(charge.entry.key.name, ()), awaited)
+                _holder(charge, now, users.get(charge.entry.key.name, ()), awaited, together)
                 for charge in self._charges.values()
             ),
             *(
@@ -375,10 +391,13 @@ def _holder(
     now: float,
     users: Collection[NetworkEntry],
     awaited: Collection[tuple[str, str]],
+    together: Collection[tuple[str, str]],
 ) -> Holder:
     """
     Args:
         users: the pipelines that run it.
+        awaited: the networks that requests wait for, or have waited for and take now.
+        together: those that stay for a pipeline.
     """
     entry, size = charge.entry, charge.size
     there = charge.bytes if size is None else size.peak
@@ -387,6 +406,8 @@ def _holder(
     if entry.state is not NetworkState.READY:
         later = later if loads else 0
     stays = next(filter(None, (_why_it_stays(each, now) for each in (entry, *users))), "")
+    if entry.state is NetworkState.READY and entry.key[:2] in together:
+        stays = stays or "the same pipeline needs it"
     return Holder(
         entry.key,
         charge.budgets,
@@ -414,6 +435,6 @@ def _why_it_stays(entry: NetworkEntry, now: float) -> str:
         and (entry.references or executable.holds_sequences)
     ):
         return "a sequence is open on it"
-    if now - entry.last_used < residence.min_idle_seconds:
+    if max(now - entry.last_used, 0.0) < residence.min_idle_seconds:  # it may be used just now
         return f"it was used less than {residence.min_idle_seconds:g} s ago"
     return ""

@@ -38,6 +38,8 @@ class World:
         self.entries: dict[str, NetworkEntry] = {}
 
     def entry(self, name: str, load_seconds: float = 0.0) -> NetworkEntry:
+        """Those whose name begins with pipeline are pipelines."""
+
         def again(_: NetworkEntry, who: str) -> Future[NetworkEntry]:
             self.loads[name] = Future()
             self.begun.append(name)
@@ -45,7 +47,8 @@ class World:
 
         if name not in self.entries:
             key = NetworkKey(name, "1", 1)
-            self.entries[name] = NetworkEntry(key, "CPU", None, again=again)
+            device = "PIPELINE" if name.startswith("pipeline") else "CPU"
+            self.entries[name] = NetworkEntry(key, device, None, again=again)
         self.entries[name].load_seconds = load_seconds
         return self.entries[name]
 
@@ -59,6 +62,10 @@ class World:
         """Waits until these have been told, and no others."""
         eventually(lambda: {*self.told} >= {*waiters}, "the end of loads")
         assert {*self.told} == {*waiters}
+
+    def lacks(self, name: str, step: str) -> None:
+        """Ends the load of a pipeline that lacks a network."""
+        self.end(name, NotLoaded(f"no {step}", ColdNetwork(self.entry(step), self.cold)))
 
     def end(self, name: str, error: Exception | None = None) -> None:
         if error is not None:
@@ -219,7 +226,7 @@ def test_one_identity_takes_half_of_the_places_to_wait_in() -> None:
 def test_a_network_that_another_one_needs_is_loaded_first(world: World) -> None:
     waiter = world.wait("pipeline")
     world.until_begun("pipeline")
-    world.end("pipeline", NotLoaded("no step", ColdNetwork(world.entry("step"), world.cold)))
+    world.lacks("pipeline", "step")
     world.until_begun("pipeline", "step")
     world.end("step")
     world.until_begun("pipeline", "step", "pipeline")
@@ -230,12 +237,50 @@ def test_a_network_that_another_one_needs_is_loaded_first(world: World) -> None:
     eventually(lambda: world.cold.awaited() == {("pipeline", "1")}, "the step is let go")
 
 
+def test_one_pipeline_is_loaded_at_a_time_with_those_among_its_steps(world: World) -> None:
+    for name in ("pipeline1", "pipeline2", "a"):
+        world.wait(name)
+    world.until_begun("pipeline1", "a")
+    world.end("a")
+    world.lacks("pipeline1", "pipeline3")
+    world.until_begun("pipeline1", "a", "pipeline3")
+    world.end("pipeline3")
+    world.until_begun("pipeline1", "a", "pipeline3", "pipeline1")
+    world.end("pipeline1")
+    world.until_begun("pipeline1", "a", "pipeline3", "pipeline1", "pipeline2")
+
+
+def test_a_pipeline_s_loads_find_a_place_beside_loads_that_wait_for_its_steps_to_leave(
+    world: World,
+) -> None:
+    for name in ("pipeline", "a", "b"):
+        world.wait(name)
+    world.wait("c", who="other")
+    world.until_begun("pipeline", "a", "c")
+    world.lacks("pipeline", "step1")
+    world.until_begun("pipeline", "a", "c", "step1")
+    world.end("step1")
+    world.until_begun("pipeline", "a", "c", "step1", "pipeline")
+    world.lacks("pipeline", "step2")
+    world.until_begun("pipeline", "a", "c", "step1", "pipeline", "step2")
+    assert {*world.cold.kept_together()} == {
+        ("pipeline", "1"),
+        ("step1", "1"),
+        ("step2", "1"),
+    }
+    world.end("step2")
+    world.until_begun("pipeline", "a", "c", "step1", "pipeline", "step2", "pipeline")
+    world.end("pipeline")
+    world.end("a")
+    world.until_begun("pipeline", "a", "c", "step1", "pipeline", "step2", "pipeline", "b")
+
+
 def test_networks_that_need_each_other_are_refused(world: World) -> None:
     waiter = world.wait("a")
     world.until_begun("a")
-    world.end("a", NotLoaded("no b", ColdNetwork(world.entry("b"), world.cold)))
+    world.lacks("a", "b")
     world.until_begun("a", "b")
-    world.end("b", NotLoaded("no a", ColdNetwork(world.entry("a"), world.cold)))
+    world.lacks("b", "a")
     world.hears(waiter)
     assert isinstance(waiter.error, FailedPrecondition)
     assert "would run itself" in waiter.error.message

@@ -277,6 +277,21 @@ def test_a_network_stays_until_the_requests_that_waited_for_it_have_begun(core: 
     assert told.result(PATIENCE_SECONDS).error is None
 
 
+def test_a_load_that_waits_for_those_that_keep_a_network_keeps_no_other_one_waiting(
+    core: Core,
+) -> None:
+    know(core, "kept", "b")
+    know(core, "large", model=lambda: read(LARGE))
+    keeps = ask(core, "kept").result(PATIENCE_SECONDS)
+    settled(core)
+    told = ask(core, "large")
+    eventually(lambda: len(core._life.room._queue) == 1, "the large one waits for room")
+    assert loaded(core, "b") is None
+    assert not told.done()
+    core.networks.cold.leave(keeps)
+    assert told.result(PATIENCE_SECONDS).error is None
+
+
 def test_a_pinned_network_stays_and_is_named_where_there_is_no_room(core: Core) -> None:
     know(core, "a", "b", "c", residence=Residence(pinned=True))
     know(core, "d")
@@ -464,15 +479,34 @@ def piped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Core]:
     core = Core(sources, blob_key=b"key", budget=MemoryBudget({"HOOK": 9 * MIB}))
     try:
         know(core, "step")
-        core.know_network(
-            LoadRequest("pipeline", DeviceName.parse("PIPELINE")),
-            lambda: network_of(parse_pipeline(PIPELINE.encode()), {}, core.limits),
-            owner="repository",
-            residence=USUAL,
-        )
+        know_pipeline(core, "pipeline", PIPELINE)
         yield core
     finally:
         core.stop()
+
+
+def know_pipeline(core: Core, name: str, text: str) -> None:
+    core.know_network(
+        LoadRequest(name, DeviceName.parse("PIPELINE")),
+        lambda: network_of(parse_pipeline(text.encode()), {}, core.limits),
+        owner="repository",
+        residence=USUAL,
+    )
+
+
+def test_a_pipeline_whose_networks_do_not_fit_together_says_so_at_once(piped: Core) -> None:
+    know(piped, "large", model=lambda: read(LARGE))
+    second = """
+        [[step]]
+        name = "two"
+        network = "large"
+        inputs = {x = "x"}
+        outputs = {z = "y"}
+    """
+    text = PIPELINE.replace("[outputs]", second + "[outputs]\nz = 'z'")
+    know_pipeline(piped, "both", text)
+    assert "(the same pipeline needs it)" in str(loaded(piped, "both"))
+    assert loaded(piped, "large") is None
 
 
 def test_a_pipeline_leaves_with_the_network_of_its_step_and_both_come_back(piped: Core) -> None:
