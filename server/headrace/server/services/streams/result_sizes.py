@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from headrace.runtime.errors import HeadraceError
@@ -65,16 +66,21 @@ class NetworkResults:
             outputs: those that it asks for; empty for all.
         """
         sizes = self._sizes.get((network, version)) or self._add(network, version)
+        if sizes is None:
+            return SMALL
         return _new(ExpectedSize, (sizes.expected(shapes, outputs), sizes))
 
-    def _add(self, network: str, version: str) -> ResultSizes:
+    def _add(self, network: str, version: str) -> ResultSizes | None:
+        """What the network's ports tell; None if it is not loaded. Requests that wait for its load
+        have no results yet, and a guess would leave no room for those that have."""
         if len(self._sizes) >= _MOST_NETWORKS:
             self._sizes.clear()
-        try:
+        ports: tuple[Sequence[Port], Sequence[Port]] = (), ()
+        with suppress(HeadraceError):  # another server has it, or the request fails
             executable = self._networks.find(network, version).executable
-        except HeadraceError:
-            executable = None  # another server has it, or the request fails
-        ports = (executable.inputs, executable.outputs) if executable is not None else ((), ())
+            if executable is None:
+                return None
+            ports = executable.inputs, executable.outputs
         sizes = self._sizes[network, version] = ResultSizes(*ports, self._guess)
         return sizes
 

@@ -97,6 +97,21 @@ def test_a_declaration_that_does_not_hold_counts_no_longer() -> None:
     assert found.expected(given(), ()) == MEBIBYTE
 
 
+def test_requests_that_wait_for_a_load_take_little_room_until_it_has_ended() -> None:
+    class Networks:
+        executable: Any = None
+
+        def find(self, _name: str, _version: str) -> Any:
+            return self
+
+    networks: Any = Networks()
+    results = NetworkResults(networks, 128 * GUESS)
+    assert results.expected("a", "", (), given()).size < ROOM
+    networks.executable = Networks()
+    networks.executable.inputs, networks.executable.outputs = (), (Port("y", FLOAT, (10**6,)),)
+    assert results.expected("a", "", (), given()).size > 4_000_000
+
+
 def test_the_results_of_each_network_are_told_apart() -> None:
     class Networks:
         asked = 0
