@@ -85,7 +85,7 @@ FORBIDDEN = {
 
 
 def is_generated(path: Path) -> bool:
-    return path.name.endswith(("_pb2.py", "_pb2_grpc.py"))
+    return path.name.endswith("_pb2.py")
 
 
 def modules() -> dict[str, Path]:
