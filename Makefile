@@ -208,7 +208,7 @@ docs: $(INSTALLED)
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky docs .cache/docs
 
 benchmark: $(INSTALLED) $(MAGIKA)
-	@set -e; for each in $(filter-out %bench_auto.py %bench_loads.py %bench_memory.py %bench_peers.py %bench_perf_analyzer.py %bench_placement.py %bench_ray.py %bench_tune.py,$(wildcard tools/benchmark/bench_*.py)); do $(BIN)/python $$each; done
+	@set -e; for each in $(filter-out %bench_auto.py %bench_loads.py %bench_memory.py %bench_peers.py %bench_placement.py %bench_ray.py %bench_tune.py,$(wildcard tools/benchmark/bench_*.py)); do $(BIN)/python $$each; done
 
 # A minute and a half of two cores.
 profile: $(INSTALLED)
@@ -237,9 +237,8 @@ benchmark-loads: $(INSTALLED) $(ZOO)
 benchmark-memory: $(INSTALLED) $(CLIENTS)
 	@$(BIN)/python tools/benchmark/bench_memory.py $(ARGS)
 
-benchmark-peers: $(INSTALLED) .venv-kserve/.installed .venv-mlserver/.installed $(CLIENTS)
+benchmark-peers: $(INSTALLED) .venv-kserve/.installed .venv-mlserver/.installed
 	@$(BIN)/python tools/benchmark/bench_peers.py $(ARGS)
-	@$(BIN)/python tools/benchmark/bench_perf_analyzer.py
 
 # Two minutes of two cores.
 benchmark-ray: .venv-ray/.installed
