@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -108,29 +109,52 @@ def package_of(module: str) -> str:
     return ".".join(module.split(".")[:2])
 
 
+class Facts(NamedTuple):
+    """What a module's code says.
+
+    Attributes:
+        imports: every module and name that it imports, at its head or inside a function: of
+            ``from a import b`` both ``a`` and ``a.b``.
+        classes: those that other modules may use.
+        packed: the lines of calls that pack arguments into a tuple.
+    """
+
+    imports: frozenset[str]
+    classes: list[str]
+    packed: list[int]
+
+
 @cache
-def imports(module: str) -> frozenset[str]:
-    """Every module and name that a module imports, at its head or inside a function: of
-    ``from a import b`` both ``a`` and ``a.b``."""
-    names = set()
-    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module}: relative import in line {node.lineno}"
-            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return frozenset(names)
+def facts(module: str) -> Facts:
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    names: set[str] = set()
+    packed = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                names |= {alias.name for alias in node.names}
+            case ast.ImportFrom():
+                assert node.level == 0, f"{module}: relative import in line {node.lineno}"
+                names |= {str(node.module), *(f"{node.module}.{each.name}" for each in node.names)}
+            case ast.Call() if any(map(is_packed, node.args)):
+                packed.append(node.lineno)
+    classes = [each.name for each in tree.body if isinstance(each, ast.ClassDef)]
+    return Facts(frozenset(names), [each for each in classes if each[0] != "_"], packed)
+
+
+def is_packed(argument: ast.expr) -> bool:
+    return isinstance(argument, ast.Starred) and isinstance(argument.value, ast.Tuple)
 
 
 def ours(module: str) -> set[str]:
     """The packages of ours that a module imports from."""
-    names = (name for name in imports(module) if name.startswith("headrace."))
+    names = (name for name in facts(module).imports if name.startswith("headrace."))
     return {package_of(name) for name in names}
 
 
 def theirs(module: str) -> set[str]:
     """The packages of others that a module imports from."""
-    return {name.split(".")[0] for name in imports(module)}
+    return {name.split(".")[0] for name in facts(module).imports}
 
 
 def is_package(module: str) -> bool:
@@ -144,7 +168,7 @@ def inside(root: str) -> list[str]:
 
 def neighbours(module: str) -> set[str]:
     """The modules of ours that a module imports, without packages' own."""
-    names = {name for name in imports(module) if name in MODULES and not is_package(name)}
+    names = {name for name in facts(module).imports if name in MODULES and not is_package(name)}
     return names - {module}
 
 
@@ -315,10 +339,9 @@ SHARED_NAMES = {
 def class_names() -> dict[str, list[str]]:
     """The modules of each class that other modules may use."""
     found: dict[str, list[str]] = {}
-    for module, path in MODULES.items():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found.setdefault(node.name, []).append(module)
+    for module in MODULES:
+        for name in facts(module).classes:
+            found.setdefault(name, []).append(module)
     return found
 
 
@@ -331,15 +354,8 @@ def test_a_class_name_means_one_thing() -> None:
 
 def test_no_call_packs_its_arguments_into_a_tuple() -> None:
     """`call(*(one, other))` saves a line and costs a reader the place of each argument."""
-    packed = [
-        f"{module}:{node.lineno}"
-        for module, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call)
-        for argument in node.args
-        if isinstance(argument, ast.Starred) and isinstance(argument.value, ast.Tuple)
-    ]
-    assert packed == []
+    packed = {module: lines for module in MODULES if (lines := facts(module).packed)}
+    assert packed == {}
 
 
 STATES = {"Aborted", "Cancelled", "Disconnected", "Stopped", "Unauthenticated", "Unimplemented"}
