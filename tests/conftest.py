@@ -22,7 +22,8 @@ import pytest
 _INHERITED = re.compile(
     r"HEADRACE_\w+|(http|https|ftp|all|no|grpc)_proxy|NO_COLOR|FORCE_COLOR|CLICOLOR\w*|COLUMNS|LINES|"
     r"TERM|LANG|LANGUAGE|LC_\w+|TZ|TERMINAL_WIDTH|_TYPER_\w+|PYTHON(?!PATH)\w+|MAKEFLAGS|GIT_\w+|"
-    r"CACHEDB|POCL_CACHE_DIR|ONEDNN_\w+|DNNL_\w+|OMP_\w+|SSL_\w+|GRPC_\w+|AWS_\w+|FSSPEC_\w+",
+    r"CACHEDB|POCL_CACHE_DIR|ONEDNN_\w+|DNNL_\w+|OMP_\w+|SSL_\w+|GRPC_\w+|AWS_\w+|FSSPEC_\w+|"
+    r"HF_\w+|GOOGLE_\w+|STORAGE_EMULATOR_HOST",
     re.IGNORECASE,
 )
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
+import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from headrace.server.doctor.finding import State
 from headrace.server.doctor.places import check_repository
 from headrace.server.settings.settings import Settings
 from headrace.testing.case import parse
+from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, refused_start, until
 from tests.support.ovms_repository import write as write_ovms
 from tests.support.ports import held_port
@@ -183,37 +183,38 @@ def test_a_restart_without_the_store_serves_the_copies(bucket: Bucket, tmp_path:
     with Server(*started, environment=bucket.environment) as server:
         assert answer(server) == 1
         assert up(server) == 0
-        assert "the copies of an earlier run are served" in server.log()
+        assert "starts with the copies of an earlier run" in server.log()
         bucket.come()
         bucket.put_model("restart/m/2/model.onnx", 2)
         until(lambda: is_answer(server, 2))  # although it does not poll
 
 
-def test_a_start_waits_for_the_store_and_says_so(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_start_does_not_wait_for_a_store_that_is_away(bucket: Bucket, tmp_path: Path) -> None:
     bucket.put_model("wait/m/1/model.onnx", 1)
+    started = options(
+        "s3://models/wait", tmp_path / "cache", "--state-dir", str(tmp_path / "state")
+    )
+    with Server(*started, environment=bucket.environment) as server:
+        model = pb.ModelSource(data=adds(5).SerializeToString())
+        request = pb.LoadNetworkRequest(name="clients", model=model, device="CPU")
+        server.stub.LoadNetwork(request, timeout=CALL_SECONDS)
+        assert server.stop() == 0
+    shutil.rmtree(tmp_path / "cache")
     bucket.go()
-    port = held_port()
-    started = options("s3://models/wait", tmp_path, "--http-port", str(port))
-    servers: list[Server] = []
-    start = partial(Server, *started, environment=bucket.environment)
-    thread = threading.Thread(target=lambda: servers.append(start()))
-    thread.start()
-    until(lambda: "cannot be read" in readiness(port))
-    bucket.come()
-    thread.join(CALL_SECONDS)
-    with servers[0] as server:
-        assert answer(server) == 1
-        assert readiness(port) == "ready"
+    with Server(*started, environment=bucket.environment) as server:
+        assert answer(server, "clients") == 5
+        assert "the server starts without it and goes on trying" in server.log()
+        assert "cannot be read" in readiness(server)
+        bucket.come()
+        until(lambda: is_answer(server, 1))
+        until(lambda: readiness(server) == "ready")
 
 
-def readiness(port: int) -> str:
+def readiness(server: Server) -> str:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=CALL_SECONDS) as ok:
-            return str(ok.read().decode()).strip()
+        return server.get("/readyz").strip()
     except urllib.error.HTTPError as error:
         return error.read().decode()
-    except OSError:  # it does not listen yet
-        return ""
 
 
 def test_a_start_with_a_budget_copies_no_model(bucket: Bucket, tmp_path: Path) -> None:

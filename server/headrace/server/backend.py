@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
-from itertools import count
 
 from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, NotFound
@@ -44,10 +43,9 @@ from headrace.server.tracing.start import start_tracing
 
 _log = logging.getLogger(__name__)
 
-_AWAY_SECONDS, _LONGEST_SECONDS = 1.0, 30.0
-"""The first and the longest time between two looks, at the start, at a store that is away."""
-_AWAY_TRIES = 3
-"""After so many, a server that has copies serves these."""
+_LOOK_SECONDS = 30.0
+"""For how long the start waits for the store of the model repository."""
+_AWAY = "the model repository cannot be read; the log says why"
 
 
 class ServerCore:
@@ -112,7 +110,9 @@ class ServerCore:
         files = repository_files(settings, limits, self.mirror, self.core.models)
         self.repository = Repository(self.core, files, self.network_changed)
         self.catalogue = Catalogue(self.core, self.network_changed)
-        self._poller = Poller(self.repository, settings.repository_poll_seconds, self.mirror)
+        came = partial(self._loop.call_soon_threadsafe, self._ready)
+        seconds = settings.repository_poll_seconds
+        self._poller = Poller(self.repository, seconds, self.mirror, came)
         self._startup = Startup(
             self.core,
             self._state,
@@ -127,35 +127,39 @@ class ServerCore:
         Raises:
             InvalidArgument: the model repository cannot be read, or its store refuses the server.
         """
-        if self.mirror is not None:
-            await self._copy(self.mirror)
+        mirror = self.mirror
+        behind = mirror is not None and not await self._is_copied(mirror)
         await self._startup.load()
-        self._poller.start()
-        self.unready = None
-        self.health.ready()
+        self.unready = _AWAY
+        if not behind or (mirror is not None and mirror.has_networks):
+            self._ready()
+        self._poller.start(behind=behind)
 
-    async def _copy(self, mirror: Mirror) -> None:
-        """Copies the repository from its store. A store that is away is waited for, or, if there
-        are copies of an earlier run, asked a few times."""
-        pause = _AWAY_SECONDS
-        for tries in count(1):
-            self.unready = "copying the model repository"  # strangers read it: no address
-            try:
-                await asyncio.wrap_future(mirror.begin())
-                break
-            except OSError as error:
-                is_busy = isinstance(error, BlockingIOError)
-                if mirror.has_networks and tries >= _AWAY_TRIES and not is_busy:
-                    _log.error("%s; the copies of an earlier run are served", error.strerror)
-                    break
-                if not (is_busy or mirror.has_networks or isinstance(error, StoreAway)):
-                    with usable("model_repository"):
-                        raise
-                self.unready = "the model repository cannot be read; the log says why"
-                _log.warning("%s; trying again in %g seconds", error.strerror, pause)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_SECONDS)
-        self.unready = "starting"
+    async def _is_copied(self, mirror: Mirror) -> bool:
+        """Copies the repository from its store. If the store is away, the server starts without
+        that, or with the copies of an earlier run, and the poller looks again."""
+        self.unready = "copying the model repository"  # strangers read it: no address
+        looked = asyncio.wrap_future(mirror.begin())
+        try:
+            await asyncio.wait_for(asyncio.shield(looked), _LOOK_SECONDS)
+        except TimeoutError:
+            looked.add_done_callback(asyncio.Future.exception)  # the poller will tell it
+            why = f"{mirror.address} has not been copied in {_LOOK_SECONDS:g} seconds"
+        except OSError as error:
+            if not (isinstance(error, StoreAway | BlockingIOError) or mirror.has_networks):
+                with usable("model_repository"):
+                    raise
+            why = error.strerror or type(error).__name__
+        else:
+            return True
+        without = "with the copies of an earlier run" if mirror.has_networks else "without it"
+        _log.error("%s; the server starts %s and goes on trying", why, without)
+        return False
+
+    def _ready(self) -> None:
+        if self.unready == _AWAY:  # not if it is shutting down
+            self.unready = None
+            self.health.ready()
 
     def stop(self, deadline: float) -> None:
         """Unloads the networks and ends the devices. Any thread may call this, once.

@@ -78,7 +78,7 @@ def configure_logging(
     for name in ("onnx_ir", "uvicorn"):
         logging.getLogger(name).setLevel("WARNING" if level == "debug" else "ERROR")
     # They log an error with its text, which we neither need nor trust, whenever a store is away.
-    for name in ("fsspec", "s3fs", "gcsfs"):
+    for name in ("fsspec", "s3fs", "gcsfs", "huggingface_hub.utils._http"):
         logging.getLogger(name).setLevel("WARNING" if level == "debug" else "CRITICAL")
     return handler
 

@@ -123,16 +123,13 @@ class RemoteFolder:
         kind = address.partition("://")[0]
         self.address = address
         self._web = kind in _WEB
-        options: Mapping[str, Any] = _OF_S3 if kind == "s3" else {}
-        if self._web:
-            options = {"client_kwargs": _of_web(secure=kind == "https")}
         with self._reaching(address):
             self._files, place = open_store(
                 address,
                 "model_repository",
                 skip_instance_cache=True,
                 use_listings_cache=False,
-                **options,
+                **_options(kind),
             )
         if kind == "s3":
             self._files.retries = 1
@@ -172,7 +169,7 @@ class RemoteFolder:
             self._reaching(each.path),
             closing(self._files.open(each.place, "rb", **options)) as file,
         ):
-            while left and (piece := bytes(file.read(min(left, _PIECE_BYTES)))):
+            while left > 0 and (piece := bytes(file.read(min(left, _PIECE_BYTES)))):
                 left -= len(piece)
                 took = time.monotonic() - begun
                 if took > _READ_SECONDS and each.size - left < took * _LEAST_BYTES_A_SECOND:
@@ -247,7 +244,8 @@ class RemoteFolder:
     def _told(self, error: Exception, what: str) -> OSError:
         """The error of a library in our words. Each library has errors of its own."""
         status = _status(error)
-        if isinstance(error, PermissionError) or status in (401, 403):
+        forbidden = isinstance(error, PermissionError) or str(error).startswith("Forbidden: ")
+        if forbidden or status in (401, 403):  # gcsfs tells the second as a text
             code = _code(error.__cause__ or error)
             message = f"{what} may not be read{code}; give the server credentials that may"
             return PermissionError(errno.EACCES, message)
@@ -267,9 +265,19 @@ class RemoteFolder:
                 f"the server has no credentials for {what} ({kind}); set them in its environment"
             )
             return PermissionError(errno.EACCES, message)
-        # Not a subclass, as of bad JSON, nor what a web server has sent.
-        if not self._web and type(error) in (ValueError, NotImplementedError):
-            message = f"{what} is not an address of a folder in a store"
+        # Not any subclass, as of bad JSON, nor what a web server has sent.
+        odd = type(error) in (ValueError, NotImplementedError) or kind == "HfUriError"
+        if odd and not self._web:
+            message = (
+                f"{what} is not an address of a folder in a store; give one as s3://bucket/folder "
+                "or hf://owner/repository"
+            )
+            return OSError(errno.EINVAL, message)
+        if isinstance(error, RecursionError):  # s3fs looks for the region again and again
+            message = (
+                f"{what} is in another region, and the store does not tell which; set "
+                "AWS_DEFAULT_REGION to it"
+            )
             return OSError(errno.EINVAL, message)
         why = f"status {status}{_code(cause)}" if status else kind
         if isinstance(cause, StoreAway):
@@ -279,44 +287,46 @@ class RemoteFolder:
         return StoreAway(errno.EHOSTUNREACH, f"{what} cannot be reached: {why}")
 
 
-def _of_web(*, secure: bool) -> dict[str, Any]:
-    """Options of aiohttp's session. Bodies come as they are: one that was compressed would have
-    another size than the server tells, or any.
-
-    Args:
-        secure: whether a redirect has to lead to https.
-    """
+def _options(kind: str) -> Mapping[str, Any]:
+    """fsspec's options for a kind of store. Bodies of a web server come as they are: one that was
+    compressed would have another size than the server tells, or any."""
+    if kind == "s3":
+        return _OF_S3
     try:
         import aiohttp  # the extra may be missing
     except ImportError:
         return {}
+    silence = aiohttp.ClientTimeout(
+        total=None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS
+    )
+    if kind not in _WEB:
+        return {"requests_timeout": silence} if kind == "gs" else {}
 
     async def redirected(_session: object, _context: object, facts: Any) -> None:
         to = urljoin(str(facts.url), facts.response.headers.get("Location", ""))
-        if secure and not to.startswith("https:"):
+        if kind == "https" and not to.startswith("https:"):
             raise StoreAway(errno.EHOSTUNREACH, "a redirect leads away from https")
 
     trace = aiohttp.TraceConfig()
     trace.on_request_redirect.append(redirected)
-    return {
+    session = {
         "auto_decompress": False,
         "headers": {"Accept-Encoding": "identity"},
-        "timeout": aiohttp.ClientTimeout(
-            total=None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS
-        ),
+        "timeout": silence,
         "trace_configs": [trace],
     }
+    return {"client_kwargs": session}
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status that an error of aiohttp, gcsfs or botocore has, or None."""
+    """The HTTP status that an error of aiohttp, gcsfs, botocore or huggingface_hub has."""
     for each in (error, error.__cause__):
         told = getattr(each, "response", None)
         facts = told.get("ResponseMetadata", {}) if isinstance(told, dict) else {}
         if isinstance(status := facts.get("HTTPStatusCode"), int):
             return status
-        for name in ("status", "code"):
-            if isinstance(status := getattr(each, name, None), int):
+        for of, name in ((told, "status_code"), (each, "status"), (each, "code")):
+            if isinstance(status := getattr(of, name, None), int):
                 return status
     return None
 

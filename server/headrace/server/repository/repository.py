@@ -270,19 +270,31 @@ class Poller:
 
     Args:
         mirror: the copy of the repository's store, which is brought in line before each look.
+        came: called on that thread after each look that has succeeded.
     """
 
     def __init__(
-        self, repository: Repository, seconds: float, mirror: Mirror | None = None
+        self,
+        repository: Repository,
+        seconds: float,
+        mirror: Mirror | None = None,
+        came: Callable[[], object] = lambda: None,
     ) -> None:
         self._repository = repository
         self._seconds = seconds
         self._mirror = mirror
+        self._came = came
+        self._behind = False
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-repository", daemon=True)
 
-    def start(self) -> None:
-        if self._seconds or (self._mirror is not None and not self._mirror.is_complete):
+    def start(self, *, behind: bool = False) -> None:
+        """
+        Args:
+            behind: whether the store has not answered yet.
+        """
+        self._behind = behind
+        if self._seconds or behind:
             self._thread.start()
 
     def stop(self) -> None:
@@ -298,7 +310,7 @@ class Poller:
 
     def _run(self) -> None:
         why = self._mirror.trouble if self._mirror is not None else ""
-        pause = self._seconds or _AWAY_SECONDS
+        pause = _AWAY_SECONDS if self._behind else self._seconds
         while not self._stopped.wait(pause):
             before, why = why, ""
             if self._mirror is not None:
@@ -312,6 +324,8 @@ class Poller:
                 _log.error("the model repository cannot be read: %s", why)
             elif before and not why:
                 _log.info("the model repository can be read again")
+            if not why:
+                self._came()
             if not pause:
                 self._tried(self._repository.poll)  # what is missing at two looks is unloaded
                 return

@@ -233,11 +233,12 @@ def _check(settings: Settings) -> None:
         )
     for given, other in (
         ("ovms_config", "model_repository"),
+        ("evict_client_networks", "memory_budget"),
         ("tls_cert", "tls_key"),
         ("tls_key", "tls_cert"),
         ("tls_client_ca", "tls_cert"),
     ):
-        if getattr(settings, given) is not None and getattr(settings, other) is None:
+        if getattr(settings, given) and not getattr(settings, other):
             raise InvalidArgument(f"{given} is given without {other}; give both", field=other)
     _check_store(settings)
     if settings.max_model_bytes > settings.max_uploads_bytes:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import itertools
 import os
 import threading
+import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.runtime.errors import ResourceExhausted, Unavailable
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.system.atomic_file import lock_file, write_file
+from headrace.server import backend
+from headrace.server.backend import ServerCore
 from headrace.server.repository import copies as module
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.folder import look
 from headrace.server.repository.mirror import Mirror
 from headrace.server.repository.remote import Object, ObjectChanged, RemoteFolder, StoreAway
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class Store(RemoteFolder):
@@ -604,3 +610,17 @@ def test_a_stop_ends_a_wait_for_another_server_s_copy(mirror: Mirror, store: Sto
             mirror.stop()
             with pytest.raises(StoreAway, match="shutting down"):
                 waits.result()
+
+
+def test_a_start_goes_on_without_a_store_that_is_silent(
+    store: Store, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "_LOOK_SECONDS", 0.01)
+    server: Any = types.SimpleNamespace(unready=None)
+    answered = threading.Event()
+    store.before_read = lambda path: answered.wait()
+    assert not asyncio.run(ServerCore._is_copied(server, mirror))
+    answered.set()
+    mirror.sync()
+    monkeypatch.setattr(backend, "_LOOK_SECONDS", PATIENCE_SECONDS)
+    assert asyncio.run(ServerCore._is_copied(server, mirror))

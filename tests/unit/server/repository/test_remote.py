@@ -258,8 +258,8 @@ def test_a_redirect_from_https_to_http_is_not_followed(
 ) -> None:
     """The server here speaks http alone. The folder takes it for one that speaks https."""
     put(tmp_path, "model.onnx")
-    of_web = remote._of_web
-    monkeypatch.setattr(remote, "_of_web", lambda **_: of_web(secure=secure))
+    options = remote._options
+    monkeypatch.setattr(remote, "_options", lambda _: options("https" if secure else "http"))
 
     class ToHttp(Redirects):
         pass
@@ -350,6 +350,7 @@ class RefusingS3(Pages):
         (404, "NoSuchBucket", FileNotFoundError, "there is no s3://models/m"),
         (400, "AuthorizationHeaderMalformed", OSError, "was refused: status 400 .Authorization"),
         (400, "&lt;script&gt;", OSError, "was refused: status 400$"),
+        (301, "PermanentRedirect", OSError, "is in another region, .*; set AWS_DEFAULT_REGION"),
         (503, "SlowDown", StoreAway, "cannot be reached: status 503 .SlowDown."),
         (500, "InternalError", StoreAway, "cannot be reached: status 500 .InternalError."),
     ],

@@ -157,6 +157,7 @@ def test_brackets_around_an_ipv6_address_are_its_writing() -> None:
             "ovms_config",
         ),
         ({"model_repository": "models", "ovms_config": "s3://b/config.json"}, "ovms_config"),
+        ({"evict_client_networks": True}, "memory_budget"),
     ],
 )
 def test_an_address_of_a_store_that_cannot_be_is_refused_and_not_shown(
