@@ -208,6 +208,7 @@ class NetworkLife:
             owner=owner,
             again=again,
             residence=residence,
+            asker=self._loads.asker(),
             on_replaced_drained=self._close_later,
         )
 

@@ -34,6 +34,7 @@ from headrace.runtime.loading.entry import (
 )
 from headrace.runtime.loading.table import NO_LIMITS, NetworkTable, OwnerLimits, why_unusable
 from headrace.runtime.loading.versions import WHOLE
+from headrace.runtime.system.asker import NOBODY, Asker
 
 __all__ = ["NetworkEntry", "NetworkKey", "NetworkRegistry", "NetworkState", "check_network_name"]
 
@@ -221,6 +222,7 @@ class NetworkRegistry:
         owner: object = None,
         again: Again,
         residence: Residence = USUAL,
+        asker: Asker = NOBODY,
         on_replaced_drained: Callable[[NetworkEntry], object],
     ) -> NetworkEntry:
         """Lists a network that its first request loads. It takes the place of an earlier load.
@@ -233,7 +235,7 @@ class NetworkRegistry:
             table.check_free(name, version, owner, replace=False)
             entry = table.entry(name, version, device, record, owner)
             entry.state, entry.again = NetworkState.KNOWN, again
-            entry.residence = residence
+            entry.residence, entry.asker = residence, asker
             drained = self._drain(table.put(entry), on_replaced_drained)
         self._drained(drained)
         return entry

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from headrace.runtime.errors import PermissionDenied
 from headrace.runtime.execution.job import Job
@@ -25,7 +25,7 @@ from headrace.runtime.loading.entry import (
     plain_name,
 )
 from headrace.runtime.loading.registry import NetworkRegistry
-from headrace.runtime.system.asker import NOBODY, Asker
+from headrace.runtime.system.asker import Asker, current_asker
 from headrace.server.access.identity import ANONYMOUS, CALLER, Identity, Role
 
 _MAX_OWNER_LENGTH: Final = 96
@@ -215,18 +215,24 @@ class PrivateNetworks(Networks):
 
 
 def asker(operators: Collection[str] | None) -> Asker:
-    """Who asks for a load or a query now. Whoever may unload others' networks is trusted.
+    """Who asks for a load or a query now. Whoever may unload others' networks is trusted. Without a
+    caller it is whoever the thread works for: at a start, the owner of a network that was kept.
 
     Args:
         operators: as `PrivateNetworks`. None if all clients share the networks.
     """
     caller = CALLER.get()
     if caller is ANONYMOUS:
-        return NOBODY
+        return current_asker()
     if operators is None:
         return Asker(caller.name, caller.may(Role.MANAGE))
     trusted = caller.name in operators
     return Asker(caller.name, trusted, "" if trusted else owner_name(caller.name))
+
+
+def owner_as_asker(owner: str) -> Asker:
+    """Whoever has loaded the networks of an owner; the server itself, if they have none."""
+    return Asker(unquote(owner), trusted=not owner, owner=owner)
 
 
 @lru_cache(maxsize=4096)

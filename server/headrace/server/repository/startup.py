@@ -22,8 +22,10 @@ from headrace.runtime.loading.registry import NetworkEntry
 from headrace.runtime.loading.shadows import Shadow
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.description import DEVICE
+from headrace.runtime.system.asker import asking
 from headrace.runtime.system.atomic_file import read_file
 from headrace.runtime.transform.options import LoadRequest, Reference
+from headrace.server.access.networks import owner_as_asker
 from headrace.server.logs import log_internal_error
 from headrace.server.reconcile import (
     NOTHING,
@@ -100,7 +102,8 @@ class Startup:
             shares, shadows = self._state.shares(), self._state.shadows()
             for name in self._loadable(self._state.networks()):
                 own = shares.pop(name, {}), shadows.pop(name, None)
-                begun += self._load_kept(self._state, name, *own)
+                with asking(owner_as_asker(owner_of(name))):
+                    begun += self._load_kept(self._state, name, *own)
         with usable("model_repository"):
             begun += self._repository.start(shares, shadows)
         return begun
@@ -115,9 +118,7 @@ class Startup:
         begun: list[Future[NetworkEntry]] = []
         for key, (name, request, model, owner) in list(self._pipelines.items()):
             try:
-                load = self._core.load_network(
-                    request, partial(self._read, model), on_disk=True, owner=owner
-                )
+                load = self._load_one(request, model, owner)
             except HeadraceError as error:
                 self._pipelines.pop(key)
                 self._cannot_begin(request, error, owner)
@@ -130,11 +131,9 @@ class Startup:
     async def _load_steps_too(self, key: tuple[str, str]) -> None:
         """Loads a client's pipeline after networks of its steps that are known and not loaded."""
         name, request, model, owner = self._pipelines[key]
-        read = partial(self._read, model)
 
         async def load() -> NetworkEntry:
-            begin = partial(self._core.load_network, request, read, on_disk=True, owner=owner)
-            begun = await asyncio.to_thread(begin)
+            begun = await asyncio.to_thread(self._load_one, request, model, owner)
             begun.add_done_callback(partial(self._ended, name))
             return await asyncio.wrap_future(begun)
 
@@ -199,14 +198,19 @@ class Startup:
                 self._core.list_failed(request, "the networks of its steps are being loaded", owner)
                 self._pipelines[name, version] = name, request, model, owner
                 return []
-            read = partial(self._read, model)
             if self._core.is_budgeted(request.device):
-                self._know(request, read, owner)
+                self._know(request, partial(self._read, model), owner)
                 return []
-            return [self._core.load_network(request, read, on_disk=True, owner=owner)]
+            return [self._load_one(request, model, owner)]
         except HeadraceError as error:
             self._cannot_begin(request, error, owner)
             return []
+
+    def _load_one(self, request: LoadRequest, model: Path, owner: object) -> Future[NetworkEntry]:
+        """Loads a client's network, with the limits that it had for that client."""
+        with asking(owner_as_asker(owner_of(request.name))):
+            read = partial(self._read, model)
+            return self._core.load_network(request, read, on_disk=True, owner=owner)
 
     def _know(self, request: LoadRequest, read: Callable[[], Network], owner: object) -> None:
         """Lists a client's network as known, so that the start does not wait for its load. It is

@@ -15,10 +15,12 @@ from headrace.runtime.core import Core
 from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading.memory_budget import NO_BUDGET, MemoryBudget
 from headrace.runtime.loading.registry import NetworkState
 from headrace.runtime.loading.shadows import NO_SHADOW, Shadow
 from headrace.runtime.pipelines.description import read_pipeline
 from headrace.runtime.pipelines.model import network_of
+from headrace.runtime.system.asker import NOBODY, Asker
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.access.networks import Networks
 from headrace.server.repository.files import RepositoryFiles
@@ -38,13 +40,14 @@ def state(tmp_path: Path) -> StateDirectory:
     return StateDirectory(tmp_path / "state", Limits())
 
 
-@pytest.fixture
-def core(state: StateDirectory) -> Iterator[Core]:
+@pytest.fixture(params=[(NO_BUDGET, 2)])
+def core(state: StateDirectory, request: pytest.FixtureRequest) -> Iterator[Core]:
     sources = [
         PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin)),
         PluginSource("PIPELINE", lambda: pipeline.create_plugin),
     ]
-    core = Core(sources, blob_key=b"key", store=state, max_networks=2)
+    budget, most = request.param
+    core = Core(sources, blob_key=b"key", store=state, max_networks=most, budget=budget)
     yield core
     core.stop()
 
@@ -252,3 +255,29 @@ def test_a_kept_network_has_the_shadow_that_a_client_gave_it(
     start(core, state, health)
     found = [core.shadows.get(name) for name in ("kept", "other", "gone")]
     assert found == [Shadow("3", percent=7), NO_SHADOW, NO_SHADOW]
+
+
+@pytest.mark.parametrize(
+    "core", [(NO_BUDGET, 9), (MemoryBudget({"HOOK": 2**30}), 9)], indirect=True
+)
+def test_a_kept_network_has_the_limits_and_the_view_of_its_owner(
+    core: Core, state: StateDirectory, health: HealthReporter
+) -> None:
+    keep(state, "m@token:a")
+    keep_pipeline(state, "p@token:a", "m")
+    start(core, state, health, private_networks=True)
+    there = {each.key.name: each for each in core.networks.entries()}
+    stranger = Asker("token:a", trusted=False, owner="token:a")
+    assert {name: each.asker for name, each in there.items()} == {
+        "m@token:a": stranger,
+        "p@token:a": stranger,
+    }
+    assert there["p@token:a"].state is READY  # its step is the owner's network
+
+
+def test_a_kept_network_without_an_owner_is_trusted(
+    core: Core, state: StateDirectory, health: HealthReporter
+) -> None:
+    keep(state, "m")
+    start(core, state, health)
+    assert [each.asker for each in core.networks.entries()] == [NOBODY]
