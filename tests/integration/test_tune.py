@@ -61,7 +61,7 @@ def test_one_way_to_load_is_chosen_and_no_network_stays(server: Server, tmp_path
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)["candidates"]
     (choice,) = (row for row in rows if row["chosen"])
-    assert {row["device"] for row in rows} >= {"CPU", "TEMPLATE", "BATCH:CPU(4)"}
+    assert {row["device"] for row in rows} == {"CPU", "TEMPLATE"}, "this server has no BATCH"
     assert (rows[0]["device"], rows[0]["config"]) == ("CPU", {})
     assert rows[0]["rounds"] == max(row["rounds"] for row in rows)
     written = tomllib.loads(path.read_text())

@@ -57,7 +57,9 @@ ALLOWANCE: Final = 2.0
 class Sweep(Measurement):
     """Measures with all numbers of callers."""
 
-    def _callers(self, found: Sequence[CallersFigures], start: int) -> int | None:
+    def _callers(
+        self, trial: Trial, found: Sequence[CallersFigures], start: int, most: int
+    ) -> int | None:
         return CALLERS[len(found)] if len(found) < len(CALLERS) else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 HINTS: Final = ("LATENCY", "THROUGHPUT")
@@ -26,12 +26,19 @@ class Variant(NamedTuple):
         return f"{self.device} {said}".rstrip()
 
 
-def candidates(own: str, devices: Mapping[str, int], *, coarse: bool = False) -> list[Variant]:
+def candidates(
+    own: str,
+    devices: Mapping[str, int],
+    *,
+    batches: Sequence[int] = BATCHES,
+    coarse: bool = False,
+) -> list[Variant]:
     """The network as it is loaded, and other ways to load it.
 
     Args:
         own: the device that it is on.
         devices: how many streams a network may have on each device to be tried.
+        batches: the sizes of batches to be tried.
         coarse: whether fewer bits may be computed with than the network's own.
     """
     found = [Variant(own, {})]
@@ -50,7 +57,7 @@ def candidates(own: str, devices: Mapping[str, int], *, coarse: bool = False) ->
                 threads = {"NUM_STREAMS": str(number), "INFERENCE_NUM_THREADS": str(number)}
                 found.append(Variant(device, threads))
         if not device.startswith("BATCH:"):
-            found += [Variant(f"BATCH:{device}({size})", {}) for size in BATCHES]
+            found += [Variant(f"BATCH:{device}({size})", {}) for size in batches]
     return found
 
 

@@ -18,7 +18,7 @@ from headrace.client.cli.benchmark.command import check_plot
 from headrace.client.cli.console import SERVER, AsJson, Server
 from headrace.client.cli.infer import parse_shape
 from headrace.client.cli.input_files import read_inputs
-from headrace.client.cli.tune.candidates import candidates
+from headrace.client.cli.tune.candidates import BATCHES, candidates
 from headrace.client.cli.tune.description import DescriptionFile
 from headrace.client.cli.tune.feeds import SeenShapes, make_feeds
 from headrace.client.cli.tune.halving import Trial, chosen, rounds
@@ -169,8 +169,14 @@ async def _tune(
         streams = {
             device: await _streams(client, device) for device in plan.devices or [network.device]
         }
-        coarse = plan.precision is not None
-        trials = [Trial(each) for each in candidates(network.device, streams, coarse=coarse)]
+        has_batch = any(device.name == "BATCH" for device in await client.devices())
+        ways = candidates(
+            network.device,
+            streams,
+            batches=BATCHES if has_batch else (),
+            coarse=plan.precision is not None,
+        )
+        trials = [Trial(each) for each in ways]
         measurement = Measurement(client, blob, feeds, plan.target, plan.precision or 0.0)
         others = asyncio.ensure_future(requests_of_others(client, measurement.name))
         measuring = asyncio.ensure_future(_measure(measurement, trials, plan, update))

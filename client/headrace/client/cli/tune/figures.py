@@ -32,7 +32,12 @@ class CallersFigures(NamedTuple):
 NOTHING: Final = CallersFigures(1, 0.0, math.inf)
 
 
-def next_callers(found: Sequence[CallersFigures], start: int, target: float) -> int | None:
+def next_callers(
+    found: Sequence[CallersFigures],
+    start: int,
+    target: float,
+    before: Sequence[CallersFigures] = (),
+) -> int | None:
     """With how many callers to go on: more of them while that brings something, and fewer while
     they miss the target. None if there is nothing more to find.
 
@@ -40,18 +45,20 @@ def next_callers(found: Sequence[CallersFigures], start: int, target: float) -> 
         found: what was found so far, in its order.
         start: how many are tried first.
         target: the 99th percentile that is wanted, in seconds.
+        before: what was found in the turn before. Of its numbers only `start` is tried again.
     """
     if not found:
         return min(start, MOST_CALLERS)
-    last, before = found[-1], found[:-1]
+    last, earlier = found[-1], found[:-1]
     if last.p99 > target:
-        met = any(each.p99 <= target for each in before)
-        return None if met or last.callers == 1 else last.callers // 2
-    came_down = any(each.callers > last.callers for each in before)
-    gains = not before or last.throughput >= _GAIN * before[-1].throughput
-    if came_down or not gains or last.callers >= MOST_CALLERS:
-        return None
-    return min(2 * last.callers, MOST_CALLERS)
+        met = any(each.p99 <= target for each in earlier)
+        callers = 0 if met else last.callers // 2
+    else:
+        came_down = any(each.callers > last.callers for each in earlier)
+        gains = not earlier or last.throughput >= _GAIN * earlier[-1].throughput
+        callers = min(2 * last.callers, MOST_CALLERS) if gains and not came_down else 0
+    known = {0, *(each.callers for each in (*before, *found))}
+    return None if callers in known else callers
 
 
 def frontier(figures: Sequence[CallersFigures]) -> list[CallersFigures]:

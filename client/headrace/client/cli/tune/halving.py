@@ -49,24 +49,25 @@ def rounds(trials: Sequence[Trial], seconds: float, target: float) -> Iterator[t
         seconds: for all measurements together.
         target: the 99th percentile that is wanted, in seconds.
     """
-    sizes, alive = _sizes(len(trials)), list(trials)
-    for size in sizes:
-        default, *others = alive
+    default, *others = trials
+    share = seconds / _rounds(len(trials))
+    last_turns = 0
+    while last_turns < _TURNS:
+        for trial in (alive := [default, *others]):
+            yield trial, share / len(alive)
+        last_turns += len(alive) <= 2
         others = [each for each in others if not each.reason]
-        if any(each.turns for each in others):
-            others.sort(key=lambda each: each.best(target).score(target), reverse=True)
-        alive = [default, *others[: size - 1]]
-        for trial in alive:
-            yield trial, seconds / len(sizes) / len(alive)
+        others.sort(key=lambda each: each.best(target).score(target), reverse=True)
+        others = others[: _fewer(1 + len(others)) - 1]
 
 
-def _sizes(count: int) -> list[int]:
-    """How many are measured in each round."""
-    sizes = []
-    while count > 2:
-        sizes.append(count)
-        count = max(2, count // _PART)
-    return [*sizes, *[count] * _TURNS]
+def _rounds(count: int) -> int:
+    return 1 + _rounds(_fewer(count)) if count > 2 else _TURNS
+
+
+def _fewer(count: int) -> int:
+    """How many of so many are measured once more."""
+    return max(2, count // _PART)
 
 
 def chosen(trials: Sequence[Trial], target: float) -> Trial:

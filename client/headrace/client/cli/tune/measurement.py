@@ -114,9 +114,17 @@ class Measurement:
             return ""
         return f"its answers are off by {max(off):.2g} of their largest number"
 
-    def _callers(self, found: Sequence[CallersFigures], start: int) -> int | None:
-        """With how many callers to go on; None to end."""
-        return next_callers(found, start, self._target) if len(found) < _LEVELS else None
+    def _callers(
+        self, trial: Trial, found: Sequence[CallersFigures], start: int, most: int
+    ) -> int | None:
+        """With how many callers to go on; None to end.
+
+        Args:
+            found: in this turn.
+            most: how many numbers of callers may be tried in it.
+        """
+        before = trial.turns[-1] if trial.turns else ()
+        return next_callers(found, start, self._target, before) if len(found) < most else None
 
     async def _at_levels(
         self, network: aio.Network, trial: Trial, seconds: float
@@ -136,8 +144,10 @@ class Measurement:
             assert isinstance(optimal, int)
             start = max(1, optimal)
         found: list[CallersFigures] = []
-        share = max(seconds / _LEVELS, _FEWEST * await _usual_seconds(ask, len(requests)))
-        while (callers := self._callers(found, start)) is not None:
+        least = _FEWEST * await _usual_seconds(ask, len(requests))
+        levels = 1 if least > seconds / _LEVELS else _LEVELS
+        share = max(seconds / levels, least)
+        while (callers := self._callers(trial, found, start, levels)) is not None:
             run = BenchmarkRun(ask, _WARM_UP * share, (1 - _WARM_UP) * share)
             found.append(_figures(callers, await run.closed(callers)))
         return found

@@ -59,6 +59,7 @@ def test_a_network_is_tried_as_it_is_and_with_streams_threads_hints_and_batches(
         "BATCH:CPU(16)",
     }
     assert Variant("OPENVINO", {}) in candidates("CPU", {"CPU": 1, "OPENVINO": 1})
+    assert not any("BATCH" in str(each) for each in candidates("CPU", {"CPU": 4}, batches=()))
     coarse = {"INFERENCE_PRECISION_HINT": "bf16", "PERFORMANCE_HINT": "LATENCY"}
     assert Variant("CPU", coarse) in candidates("CPU", {"CPU": 1}, coarse=True)
 
@@ -79,6 +80,13 @@ def test_more_callers_are_tried_while_they_bring_something_and_are_answered_in_t
     assert levels(2, TARGET, (100, 0.01), (200, 0.01), (400, 0.03)) == [2, 4, 8]
     assert levels(2, TARGET, (100, 0.01), (104, 0.01)) == [2, 4]
     assert levels(1000, math.inf, (100, 0.01)) == [256]
+
+
+def test_of_the_numbers_of_callers_of_the_turn_before_only_the_best_is_tried_again() -> None:
+    before = [CallersFigures(2, 100, 0.01), CallersFigures(4, 200, 0.01)]
+    assert next_callers([], 2, TARGET, before) == 2
+    assert next_callers(before[:1], 2, TARGET, before) is None
+    assert next_callers(before[1:], 4, TARGET, before) == 8
 
 
 def test_fewer_callers_are_tried_until_they_are_answered_in_time() -> None:
@@ -112,6 +120,12 @@ def test_all_rounds_take_the_time_whatever_the_number(count: int) -> None:
         trial.turns.append([CallersFigures(1, 1.0, 0.01)])
     assert spent == pytest.approx(10.0)
     assert len(tried[0].turns) >= 2
+
+
+def test_what_cannot_be_loaded_leaves_fewer_rounds() -> None:
+    found: dict[str, CallersFigures | str] = dict.fromkeys(map(str, range(9)), "refused")
+    tried, _ = tuned({**found, "0": NOTHING, "1": CallersFigures(1, 100.0, 0.01)})
+    assert [len(each.turns) for each in tried[:2]] == [3, 3]
 
 
 def test_the_most_answers_within_the_target_win() -> None:
