@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from headrace.cluster.desired import Value
-from headrace.runtime.loading.shadows import Shadow, check_shadow
+from headrace.runtime.loading.shadows.shadow import Shadow, check_shadow
 from headrace.server.reconcile import NOTHING, Have, LastLoad, Want, WantedVersion
 
 PREFIX = "network/"

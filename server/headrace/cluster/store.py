@@ -23,7 +23,7 @@ from headrace.cluster.shared.objects import Objects
 from headrace.runtime.config.replicas import replicas_of
 from headrace.runtime.errors import AlreadyExists, FailedPrecondition, Unavailable
 from headrace.runtime.loading.entry import plain_name
-from headrace.runtime.loading.shadows import Shadow
+from headrace.runtime.loading.shadows.shadow import Shadow
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
 

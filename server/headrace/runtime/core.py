@@ -43,7 +43,9 @@ from headrace.runtime.loading.memory_budget import NO_BUDGET, MemoryBudget, Weig
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.loading.recent import RecentNetworks
 from headrace.runtime.loading.registry import NetworkEntry, NetworkRegistry
-from headrace.runtime.loading.shadows import Shadow, Shadows, check_network, check_shadow
+from headrace.runtime.loading.shadows.device_copy import DeviceCopy
+from headrace.runtime.loading.shadows.shadow import Shadow, check_network, check_shadow
+from headrace.runtime.loading.shadows.shadows import Shadows
 from headrace.runtime.loading.store import NetworkStore
 from headrace.runtime.loading.table import NO_LIMITS, OwnerLimits
 from headrace.runtime.loading.versions import NO_SHARES, check_shares
@@ -129,9 +131,8 @@ class Core:
         self.budget = budget
         self.clients_networks_leave = clients_networks_leave and bool(budget)
         self.networks.cold.asked = self.counters.count_cold
-        self.shadows = Shadows(
-            self.networks, self._load_shadow, self._life.unload, self.counters.requests, asker
-        )
+        copy = partial(DeviceCopy, self.load_network, self._life.unload)
+        self.shadows = Shadows(self.networks, copy, self.counters.requests, asker)
         self.idle = idle.IdleNetworks(self._timer, self.networks, self._unload_idle)
         self.recent = RecentNetworks(self._timer, lambda: self._loads.close(free_graphs))
         services = Services(
@@ -483,22 +484,6 @@ class Core:
             again=again,
             residence=residence,
             cold=cold,
-            asker=asker,
-        )
-
-    def _load_shadow(
-        self,
-        request: LoadRequest,
-        network: Callable[[], Network],
-        owner: object,
-        asker: Asker,
-    ) -> Future[NetworkEntry]:
-        return self.load_network(
-            request,
-            network,
-            on_disk=True,
-            owner=owner,
-            residence=USUAL,
             asker=asker,
         )
 

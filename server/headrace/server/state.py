@@ -39,7 +39,7 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.entry import FIRST_VERSION, is_version
-from headrace.runtime.loading.shadows import Shadow, check_shadow
+from headrace.runtime.loading.shadows.shadow import Shadow, check_shadow
 from headrace.runtime.loading.versions import check_shares
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.atomic_file import read_file, remove_file, remove_leftovers, write_file

@@ -29,7 +29,7 @@ from headrace.runtime.device.plugin_source import factory_source
 from headrace.runtime.errors import AlreadyExists, FailedPrecondition, NotFound, NotLoaded
 from headrace.runtime.loading.entry import NetworkState
 from headrace.runtime.loading.memory_budget import MemoryBudget
-from headrace.runtime.loading.shadows import NO_SHADOW, Shadow
+from headrace.runtime.loading.shadows.shadow import NO_SHADOW, Shadow
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.services.targets import configure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.cluster import networks
 from headrace.cluster.desired import Value
-from headrace.runtime.loading.shadows import NO_SHADOW, Shadow
+from headrace.runtime.loading.shadows.shadow import NO_SHADOW, Shadow
 from headrace.server import reconcile
 from headrace.server.reconcile import (
     ChangeConfig,

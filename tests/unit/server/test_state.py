@@ -16,7 +16,7 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.entry import full_name
-from headrace.runtime.loading.shadows import NO_SHADOW, Shadow
+from headrace.runtime.loading.shadows.shadow import NO_SHADOW, Shadow
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import InputOptions, LoadRequest, NetworkOptions, Reference
 from headrace.server.access.networks import owner_name

@@ -41,7 +41,7 @@ from headrace.runtime.loading.executor import LoadExecutor, pass_on, together
 from headrace.runtime.loading.memory_budget import MemoryBudget, WeightSize
 from headrace.runtime.loading.memory_room import MemoryRoom
 from headrace.runtime.loading.registry import NetworkRegistry
-from headrace.runtime.loading.shadows import Shadow
+from headrace.runtime.loading.shadows.shadow import Shadow
 from headrace.runtime.loading.store import NetworkStore
 from headrace.runtime.loading.warm_up import run_warm_up
 from headrace.runtime.metrics.counters import Counters

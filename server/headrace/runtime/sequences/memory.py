@@ -1,4 +1,4 @@
-"""Bounds on the bytes of all states that a server keeps, and on what one identity takes of them."""
+"""Bounds on bytes of which each identity takes a part, as the states that a server keeps."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def may_take(mine: int, free: int) -> bool:
     return mine <= _OTHERS * free
 
 
-class StateMemory:
-    """Counts the bytes of open sequences' states. Thread-safe; `_lock` guards the numbers.
+class SharedBytes:
+    """Counts bytes that identities share. Thread-safe; `_lock` guards the numbers.
 
     Args:
-        limit: the most bytes, of all networks together.
+        limit: the most bytes, of all together.
     """
 
     def __init__(self, limit: int) -> None:
@@ -39,32 +39,37 @@ class StateMemory:
     def taken(self) -> int:
         return self._taken
 
-    def take(self, size: int, owner: str = "") -> None:
-        """Takes bytes, or gives them back.
+    def takes(self, size: int, owner: str = "") -> bool:
+        """Takes bytes if they are there, or gives them back.
 
         Args:
             size: how many bytes. A negative size gives bytes back, and that never fails.
-            owner: the identity whose states they are. Without one there is no share.
-
-        Raises:
-            ResourceExhausted: there are not enough bytes left, or the owner has its share.
+            owner: the identity that takes them. Without one there is no share.
         """
         with self._lock:
-            if size > 0 and self._taken + size > self.limit:
-                raise ResourceExhausted(
-                    f"there is no memory for {size} bytes of states: {self._taken} of "
-                    f"{self.limit} are in use (--max-state-bytes); end other sequences first",
-                    field="session",
-                )
-            mine = self._of[owner] + size
-            if size > 0 and owner and not may_take(mine, self.limit - self._taken - size):
-                raise ResourceExhausted(
-                    f"there is no memory for {size} more bytes of your states: you have "
-                    f"{mine - size} of {self.limit} (--max-state-bytes), and an eighth stays for "
-                    "others; end some of your sequences first",
-                    field="session",
-                )
+            mine, free = self._of[owner] + size, self.limit - self._taken - size
+            if size > 0 and (free < 0 or (owner and not may_take(mine, free))):
+                return False
             self._taken += size
             self._of[owner] = mine
             if not mine:
                 del self._of[owner]
+        return True
+
+
+class StateMemory(SharedBytes):
+    """Counts the bytes of open sequences' states."""
+
+    def take(self, size: int, owner: str = "") -> None:
+        """As `takes`.
+
+        Raises:
+            ResourceExhausted: there are not enough bytes left, or the owner has its share.
+        """
+        if not self.takes(size, owner):
+            raise ResourceExhausted(
+                f"there is no memory for {size} more bytes of states: {self.taken} of {self.limit} "
+                f"are in use (--max-state-bytes), {self._of[owner]} of them by you, and an eighth "
+                "stays for others; end some of your sequences first",
+                field="session",
+            )

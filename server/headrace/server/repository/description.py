@@ -15,7 +15,7 @@ from headrace.runtime.config.key import as_text
 from headrace.runtime.config.table import check_table
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.loading.entry import USUAL, Residence
-from headrace.runtime.loading.shadows import NO_SHADOW, PERCENT, Shadow, check_shadow
+from headrace.runtime.loading.shadows.shadow import NO_SHADOW, PERCENT, Shadow, check_shadow
 from headrace.runtime.loading.versions import check_shares
 from headrace.runtime.sequences.keys import ROWS, STATES, Declaration, written
 from headrace.runtime.transform.options import (

@@ -25,7 +25,7 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.loading.entry import FIRST_VERSION
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
-from headrace.runtime.loading.shadows import Shadow
+from headrace.runtime.loading.shadows.shadow import Shadow
 from headrace.runtime.pipelines.description import DEVICE as PIPELINE
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.logs import log_internal_error

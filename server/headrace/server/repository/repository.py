@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, HeadraceError
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
-from headrace.runtime.loading.shadows import Shadow
+from headrace.runtime.loading.shadows.shadow import Shadow
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.logs import log_internal_error

@@ -19,7 +19,7 @@ from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, NotLoaded
 from headrace.runtime.loading.entry import NetworkState, Residence, owner_of
 from headrace.runtime.loading.registry import NetworkEntry
-from headrace.runtime.loading.shadows import Shadow
+from headrace.runtime.loading.shadows.shadow import Shadow
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.description import DEVICE
 from headrace.runtime.system.asker import asking

@@ -8,7 +8,7 @@ from typing import Final
 
 from headrace.runtime.errors import AlreadyExists, Cancelled, ResourceExhausted, Unavailable
 from headrace.runtime.loading.registry import NetworkEntry
-from headrace.runtime.loading.shadows import Shadow
+from headrace.runtime.loading.shadows.shadow import Shadow
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.reconcile import Want
 from headrace.server.repository.description import Description

@@ -16,7 +16,7 @@ from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import HeadraceError, InvalidArgument, NotLoaded, Unavailable
 from headrace.runtime.loading.recent import LARGEST_KEPT
 from headrace.runtime.loading.registry import NetworkEntry
-from headrace.runtime.loading.shadows import Shadow, copy_name
+from headrace.runtime.loading.shadows.shadow import Shadow, copy_name
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.description import DEVICE
 from headrace.runtime.pipelines.model import network_of

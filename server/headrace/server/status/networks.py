@@ -10,7 +10,7 @@ from typing import Any, Final
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.loading.entry import NetworkEntry, NetworkState
 from headrace.runtime.loading.registry import NetworkRegistry
-from headrace.runtime.loading.shadows import OUTCOMES, Shadow
+from headrace.runtime.loading.shadows.shadow import OUTCOMES, Shadow
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.families import FAMILIES
 from headrace.runtime.metrics.series import SeriesSnapshot

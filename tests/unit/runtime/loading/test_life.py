@@ -31,7 +31,7 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
-from headrace.runtime.loading.shadows import Shadow
+from headrace.runtime.loading.shadows.shadow import Shadow
 from headrace.runtime.metrics import families
 from headrace.runtime.network.memory import use
 from headrace.runtime.network.network import Network

@@ -27,16 +27,12 @@ from headrace.runtime.errors import (
     ResourceExhausted,
 )
 from headrace.runtime.execution.job import Job
-from headrace.runtime.loading import shadows
 from headrace.runtime.loading.entry import Residence
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
-from headrace.runtime.loading.shadows import (
-    NO_SHADOW,
-    Shadow,
-    SpareTime,
-    bytes_held,
-    is_chosen,
-)
+from headrace.runtime.loading.shadows import comparison, queue
+from headrace.runtime.loading.shadows.queue import SpareTime, bytes_held
+from headrace.runtime.loading.shadows.requests import is_chosen
+from headrace.runtime.loading.shadows.shadow import NO_SHADOW, Shadow
 from headrace.runtime.loading.table import OwnerLimits
 from headrace.runtime.metrics.families import SHADOW_DIFFERENCE, SHADOW_REQUESTS
 from headrace.runtime.network.network import Network
@@ -220,8 +216,8 @@ def test_callers_do_not_wait_for_a_shadow_and_what_does_not_fit_is_dropped(
 def test_what_waits_is_bounded_for_all_networks_together_and_shared_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shadows, "_RUN_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr(shadows, "_MOST_BYTES", 17 * shadows._SAMPLE_BYTES - 1)  # room for 16
+    monkeypatch.setattr(comparison, "_RUN_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(queue, "_MOST_BYTES", 17 * queue._LEAST_BYTES - 1)  # room for 16
     made = Served()
     try:
         Hooked.opened.clear()

@@ -32,7 +32,7 @@ from headrace.runtime.execution.job import Job, nobody_waits
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.memory_budget import NO_BUDGET, MemoryBudget
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
-from headrace.runtime.loading.shadows import NO_SHADOW, Shadow
+from headrace.runtime.loading.shadows.shadow import NO_SHADOW, Shadow
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.repository import status
 from headrace.server.repository.description import Description

@@ -17,7 +17,7 @@ from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.memory_budget import NO_BUDGET, MemoryBudget
 from headrace.runtime.loading.registry import NetworkState
-from headrace.runtime.loading.shadows import NO_SHADOW, Shadow
+from headrace.runtime.loading.shadows.shadow import NO_SHADOW, Shadow
 from headrace.runtime.pipelines.description import read_pipeline
 from headrace.runtime.pipelines.model import network_of
 from headrace.runtime.system.asker import NOBODY, Asker

@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.runtime.execution.job import Outcome
 from headrace.runtime.loading.registry import NetworkRegistry
-from headrace.runtime.loading.shadows import NO_SHADOW, OUTCOMES, Shadow
+from headrace.runtime.loading.shadows.shadow import NO_SHADOW, OUTCOMES, Shadow
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.families import SHADOW_REQUESTS
 from headrace.runtime.metrics.series import SeriesSnapshot

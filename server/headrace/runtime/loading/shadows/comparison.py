@@ -1,0 +1,120 @@
+"""Runs a request on a shadow, and compares the answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from headrace.runtime.config.standard_keys import INFERENCE_PRECISION_HINT
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    HeadraceError,
+    QueueFull,
+    Unavailable,
+)
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
+from headrace.runtime.loading.entry import NetworkEntry
+from headrace.runtime.network.comparison import difference
+from headrace.runtime.network.values import Value
+
+_RUN_SECONDS: Final = 10.0
+_PRIORITY: Final = -10
+_PRECISIONS: Final = ("f32", "f16", "bf16")  # the least precise one last
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A request with its answer.
+
+    Attributes:
+        entry: the network that has answered. The sample holds no reference to it.
+        precision: in which that has computed.
+    """
+
+    entry: NetworkEntry
+    inputs: Mapping[str, Value]
+    output_names: tuple[str, ...]
+    outputs: Mapping[str, Value]
+    precision: str
+    owner: str
+
+
+class Comparison(NamedTuple):
+    """
+    Attributes:
+        outcome: one of `OUTCOMES`.
+        why: the shadow failed, or its answer differs.
+        relative: as `Difference`; None without an answer.
+    """
+
+    outcome: str
+    why: str = ""
+    relative: float | None = None
+
+
+DROPPED: Final = Comparison("dropped")
+
+
+def failure(error: BaseException) -> Comparison:
+    known = isinstance(error, HeadraceError)
+    return Comparison("failed", str(error) if known else type(error).__name__)
+
+
+def compare(sample: Sample, entry: NetworkEntry, token: CancelToken) -> Comparison:
+    """
+    Args:
+        entry: the shadow, with a reference.
+        token: of the shadow.
+    """
+    assert entry.executable is not None
+    network = entry.executable.behind  # no kept reply, and none that others get
+    admission = network.place.admission
+    if 2 * admission.in_flight > admission.capacity:
+        return DROPPED
+    job = _run(sample, entry, network, token.child())
+    if isinstance(job.error, Cancelled | DeadlineExceeded | Unavailable | QueueFull):
+        return DROPPED
+    if job.error is not None:
+        return failure(job.take_error())
+    precision = max(sample.precision, precision_of(network), key=_PRECISIONS.index)
+    whose = f"version {sample.entry.key.version}"
+    relative, why = difference(job.outputs, sample.outputs, precision, whose)
+    return Comparison("differs" if why else "close" if relative else "equal", why, relative)
+
+
+def precision_of(network: ExecutableNetwork) -> str:
+    """In which the network computes, as its configuration says."""
+    said = network.config.get(INFERENCE_PRECISION_HINT)
+    return said if said in _PRECISIONS else _PRECISIONS[0]
+
+
+def _run(
+    sample: Sample, entry: NetworkEntry, network: ExecutableNetwork, token: CancelToken
+) -> Job:
+    """The request's end on the shadow."""
+    ended = threading.Event()
+    job = Job(
+        sample.inputs,
+        lambda _: ended.set(),
+        output_names=sample.output_names,
+        deadline=time.monotonic() + _RUN_SECONDS,
+        priority=_PRIORITY,
+        token=token,
+        trace="shadow",
+        owner=sample.owner,
+    )
+    job.network, job.version, job.generation = entry.key
+    try:
+        network.submit(job)
+        ended.wait()
+    except HeadraceError as error:
+        job.error = error
+    finally:
+        token.close()
+    return job
