@@ -4,8 +4,8 @@ Every answer has these properties:
 
 - Each node is in one part, and a part has one affinity. Parts start as connected components of
   nodes that share affinity and phase. They merge only with parts of the same affinity.
-- A part is connected through edges between its own nodes. Components are connected, and two parts
-  merge only along an edge.
+- A graph of one affinity is one part. Otherwise a part is connected through edges between its own
+  nodes: components are connected, and two parts merge only along an edge.
 - No cycle leads through several parts, so an order of execution exists. Phases are numbered so that
   no edge leads to a lower phase, and each phase belongs to one affinity. Two parts of one phase
   have no edge between them, because they would be one component otherwise. Two parts merge only if
@@ -66,6 +66,8 @@ def partition(
     present = set(affinities)
     devices = [device for device in dict.fromkeys(priorities) if device in present]
     devices += sorted(present.difference(devices))
+    if len(devices) == 1:
+        return (Part(devices[0], tuple(range(len(affinities)))),)
     number = {device: index for index, device in enumerate(devices)}
     colours = [number[device] for device in affinities]
     divisions = _divisions(len(devices), len(affinities) + len(graph.edges))

@@ -144,9 +144,9 @@ def test_a_constant_that_several_parts_read_is_listed_in_the_first() -> None:
 
 
 def test_a_constant_connects_nothing() -> None:
-    listed = layers("kab", constants="k")
-    found = assign(listed, [(0, 1), (0, 2)], ["X"], {})
-    assert shown(found, listed) == [("X", "ka"), ("X", "b")]
+    listed = layers("kabc", constants="k")
+    found = assign(listed, [(0, 1), (0, 2)], ["X", "Y"], only(X="c"))
+    assert shown(found, listed) == [("X", "ka"), ("X", "b"), ("Y", "c")]
 
 
 def test_a_constant_that_is_an_output_itself_is_a_layer_like_any_other() -> None:
