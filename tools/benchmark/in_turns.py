@@ -51,10 +51,18 @@ def read(name: str, inputs: Mapping[str, Array] | None = None) -> Network:
 
 
 def load(
-    core: Core, device: str, config: Mapping[str, str], make: Callable[[], Network]
+    core: Core,
+    device: str,
+    config: Mapping[str, str],
+    make: Callable[[], Network],
+    name: str = "",
 ) -> ExecutableNetwork:
-    """The network on the device. Raises as `Core.load_network`."""
-    request = LoadRequest(_name_on(device), DeviceName.parse(device), config)
+    """The network on the device. Raises as `Core.load_network`.
+
+    Args:
+        name: for `unload`; the device's if it is empty.
+    """
+    request = LoadRequest(_name_on(name or device), DeviceName.parse(device), config)
     entry = core.load_network(request, make).result()
     assert entry.executable is not None
     return entry.executable

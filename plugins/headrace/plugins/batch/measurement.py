@@ -89,4 +89,4 @@ def compare(
         left_seconds=left_seconds,
         clock=clock,
     )
-    return Comparison(slower / faster, clock() - begun)
+    return Comparison(min(slower) / min(faster), clock() - begun)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import math
+import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,10 +40,11 @@ _log = logging.getLogger(__name__)
 HOP_SECONDS: Final = 1e-4
 """What it takes to go on with a request on another device, without the copy."""
 WORTH: Final = 1.01
-"""How much faster one split must be than another to be better. A smaller gain may be noise."""
-_FEWEST, _MOST = 3, 20
-_SPENT_SECONDS: Final = 2.0
+"""How much faster a split must be to be kept instead of a simpler one."""
+_FEWEST, _MOST = 7, 200
+_SPENT_SECONDS: Final = 3.0
 _PROFILES: Final = 3
+_COPIES: Final = 5
 _COPIED_BYTES: Final = 2**22
 
 
@@ -51,15 +53,13 @@ class MeasuredSplit:
     """A way to split the network, loaded.
 
     Attributes:
-        seconds: of a request; infinite if it was not measured.
-        why: why it was not.
+        seconds: of a request; None if it was not measured.
     """
 
     plan: Plan
     loaded: LoadResult
     name: str = "PRIORITY"
-    seconds: float = math.inf
-    why: str = ""
+    seconds: float | None = None
 
     @property
     def network(self) -> ExecutableNetwork:
@@ -72,7 +72,7 @@ class SplitContest:
     is.
 
     Args:
-        greedy: the split by priority. It is chosen unless another one is better.
+        greedy: the split by priority. It is chosen unless another one is simpler or faster.
         make: splits and loads the network with each layer on the device that is named for it.
             Raises as a load.
         place: where splits run.
@@ -87,15 +87,17 @@ class SplitContest:
     token: CancelToken
     lent: Callable[[], AbstractContextManager[object]] = nullcontext
     warm_up: WarmUp | None = None
-    _splits: list[MeasuredSplit] = field(default_factory=list)
+    _splits: list[MeasuredSplit] = field(init=False)
+    _chosen: MeasuredSplit = field(init=False)
     _failed: list[tuple[str, str]] = field(default_factory=list)
     _notes: tuple[str, ...] = ()
-    _chosen: MeasuredSplit | None = None
     _fastest: dict[str, int] = field(default_factory=dict)
     _loans: ExitStack = field(default_factory=ExitStack)
 
+    def __post_init__(self) -> None:
+        self._splits, self._chosen = [self.greedy], self.greedy
+
     def __enter__(self) -> SplitContest:
-        self._splits.append(self.greedy)
         return self
 
     def __exit__(
@@ -105,9 +107,8 @@ class SplitContest:
         trace: TracebackType | None,
     ) -> None:
         with self._loans:
-            self._chosen = None if error is not None else self._best()
             for split in self._splits:
-                if split is not self._chosen:
+                if split is not self._chosen or error is not None:
                     split.network.close()
 
     def note(self, text: str) -> None:
@@ -117,7 +118,6 @@ class SplitContest:
     def chosen(self) -> tuple[Plan, LoadResult]:
         """The fastest split, with the notes about all."""
         split = self._chosen
-        assert split is not None
         assert isinstance(split.network, HeteroNetwork)
         told = {"candidates": self._rows(), "fastest_layers": self._fastest}
         split.network.placement = json.dumps(told)
@@ -153,26 +153,20 @@ class SplitContest:
         if costs is not None:
             devices = placed(costs, self._devices(self.greedy))
             self._add("cheapest layers and copies", self._wanted(devices), inputs)
+        splits = sorted(self._splits, key=lambda split: len(split.plan.parts))
         found = timing.in_turns(
-            [partial(timing.quickest, split.network, inputs, self.token) for split in self._splits],
+            [partial(timing.quickest, split.network, inputs, self.token) for split in splits],
             fewest=_FEWEST,
             most=_MOST,
             left_seconds=_SPENT_SECONDS,
+            enough=is_clear,
         )
-        for split, seconds in zip(self._splits, found, strict=True):
-            split.seconds = seconds
-        best = self._best()
-        figures = "; ".join(f"{each.name} {each.seconds * 1e3:.3g} ms" for each in self._splits)
-        self.note(f"split as is fastest, {best.name}: {figures}")
-
-    def _best(self) -> MeasuredSplit:
-        """The fastest one. Of those that are nearly as fast, it is one with few subgraphs, and if
-        there are several, the greedy one."""
-        least = min(split.seconds for split in self._splits)
-        if math.isinf(least):
-            return self.greedy
-        fast = [split for split in self._splits if split.seconds < least * WORTH]
-        return min(fast, key=lambda split: len(split.plan.parts))  # the greedy one is the first
+        figures = []
+        for split, took in zip(splits, found, strict=True):
+            split.seconds = statistics.median(took)
+            figures.append(f"{split.name} {split.seconds * 1e3:.3g} ms")
+        self._chosen = splits[fastest(found)]
+        self.note(f"split as is fastest, {self._chosen.name}: {'; '.join(figures)}")
 
     def _heed(self) -> None:
         if self.token.error is not None:
@@ -184,9 +178,9 @@ class SplitContest:
                 "split": split.name,
                 "layers": dict(Counter(filter(None, split.plan.devices))),
                 "subgraphs": len(split.plan.parts),
-                "latency_seconds": None if math.isinf(split.seconds) else split.seconds,
+                "latency_seconds": split.seconds,
                 "chosen": split is self._chosen,
-                "why": split.why,
+                "why": "",
             }
             for split in self._splits
         ]
@@ -310,6 +304,26 @@ class SplitContest:
         ]
 
 
+def fastest(took: Sequence[Sequence[float]]) -> int:
+    """The split to keep: the first one, unless another one is faster beyond the error.
+
+    Args:
+        took: what requests took on each in the same rounds. The simpler splits come first.
+    """
+    best = 0
+    for at in range(1, len(took)):
+        found = timing.compare(took[at], took[best])
+        if found.low > 1 and found.ratio >= WORTH:
+            best = at
+    return best
+
+
+def is_clear(took: Sequence[Sequence[float]]) -> bool:
+    """Whether more rounds will hardly change which split is the fastest."""
+    best = took[fastest(took)]
+    return all(timing.compare(each, best).high < WORTH for each in took if each is not best)
+
+
 def _bytes(value: Any) -> float:
     """The size of a tensor; an axis of any size counts as one."""
     sizes = [size if isinstance(size, int) else 1 for size in value.shape or ()]
@@ -326,8 +340,7 @@ def _seconds_per_byte() -> float:
         np.copyto(target, source)
         return time.perf_counter() - start
 
-    (best,) = timing.in_turns([copy], fewest=5, most=5, left_seconds=0.0)
-    return best / _COPIED_BYTES
+    return min(copy() for _ in range(_COPIES)) / _COPIED_BYTES
 
 
 def _reason(error: Exception) -> str:

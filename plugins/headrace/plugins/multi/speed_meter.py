@@ -107,7 +107,7 @@ class SpeedMeter:
                 left_seconds=_SPENT_SECONDS,
             )
         return [
-            SpeedFigures(latency, count / seconds)
+            SpeedFigures(min(latency), count / min(seconds))
             for latency, count, seconds in zip(alone, counts, together, strict=True)
         ]
 

@@ -7,10 +7,11 @@ calling thread waits for them. It belongs to no device.
 from __future__ import annotations
 
 import math
+import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import FailedPrecondition
@@ -25,6 +26,8 @@ _MOST_SETTLING_SECONDS: Final = 20.0
 _SETTLING_PAUSE_SECONDS: Final = 0.02
 _TURN_SECONDS: Final = 0.01
 """What one turn of short runs takes."""
+_DEVIATIONS: Final = 2.0
+"""So many standard deviations to both sides have 95 of 100 cases between them."""
 
 
 class _Together:
@@ -153,28 +156,55 @@ def settle(
     raise FailedPrecondition("the device does not settle on how to run it")
 
 
+class SpeedRatio(NamedTuple):
+    """How fast one network was beside another one.
+
+    Attributes:
+        ratio: of its speed to the other's, the median of all rounds.
+        low, high: the bounds of this median's error.
+    """
+
+    ratio: float
+    low: float
+    high: float
+
+
+def compare(ours: Sequence[float], theirs: Sequence[float]) -> SpeedRatio:
+    """Compares two networks round by round, because what else the machine does falls on both. The
+    bounds are those of the binomial distribution: if the true ratio is outside of them, a case of
+    one in twenty has happened."""
+    ratios = sorted(their / our for our, their in zip(ours, theirs, strict=True))
+    count = len(ratios)
+    below = max(0, int(count / 2 - _DEVIATIONS * math.sqrt(count) / 2))
+    return SpeedRatio(statistics.median(ratios), ratios[below], ratios[count - 1 - below])
+
+
 def in_turns(
     runs: Sequence[Callable[[], float]],
     *,
     fewest: int,
     most: int,
     left_seconds: float,
+    enough: Callable[[Sequence[Sequence[float]]], bool] = lambda _: False,
     clock: Callable[[], float] = time.monotonic,
-) -> list[float]:
-    """The best result of each run. The runs take turns, so that all have the same conditions.
+) -> list[list[float]]:
+    """The results of each run in all rounds. The runs take turns, so that all have the same
+    conditions.
 
     Args:
         runs: each returns what one run took, in seconds.
         fewest, most: rounds.
         left_seconds: the time for all rounds. After the fewest rounds, no round begins that would
             take longer than this in total.
+        enough: whether no further round is needed after these.
     """
     begun = clock()
-    best = [math.inf for _ in runs]
+    took: list[list[float]] = [[] for _ in runs]
     for number in range(1, most + 1):
         round_begun = clock()
-        best = [min(known, run()) for known, run in zip(best, runs, strict=True)]
+        for each, run in zip(took, runs, strict=True):
+            each.append(run())
         now = clock()
-        if number >= fewest and now - begun + now - round_begun > left_seconds:
+        if number >= fewest and (now - begun + now - round_begun > left_seconds or enough(took)):
             break
-    return best
+    return took

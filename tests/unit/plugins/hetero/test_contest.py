@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
 from headrace.plugins import cpu, template
-from headrace.plugins.hetero.contest import SplitContest
+from headrace.plugins.hetero.contest import SplitContest, fastest, is_clear
 from headrace.plugins.hetero.plugin import HeteroPlugin
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.executable_network import ExecutableNetwork
@@ -63,10 +64,10 @@ def load(offered: Services) -> Iterator[Callable[..., ExecutableNetwork]]:
 
 
 def takes(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
-    """Has the splits take so long, in their order; those that are left take a second."""
+    """Has the splits take so long, those of few subgraphs first; others take a second."""
 
-    def in_turns(runs: Sequence[object], **_: object) -> list[float]:
-        return [*seconds, *[1.0] * len(runs)][: len(runs)]
+    def in_turns(runs: Sequence[object], **_: object) -> list[list[float]]:
+        return [[each] * 5 for each in [*seconds, *[1.0] * len(runs)][: len(runs)]]
 
     monkeypatch.setattr(timing, "in_turns", in_turns)
 
@@ -118,7 +119,7 @@ def test_the_greedy_split_stays_where_none_is_clearly_faster(
 def test_of_splits_that_are_nearly_as_fast_one_with_few_subgraphs_is_kept(
     offered: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    takes(monkeypatch, 1.0, 2.0, 1.005)
+    takes(monkeypatch, 1.005, 1.0, 2.0)
     support = template.plugin.TemplatePlugin._support
     monkeypatch.setattr(
         template.plugin.TemplatePlugin,
@@ -131,6 +132,25 @@ def test_of_splits_that_are_nearly_as_fast_one_with_few_subgraphs_is_kept(
     assert [each["subgraphs"] for each in candidates(network)][:3] == [2, 3, 1]
     assert devices(network) == ["CPU"]
     network.close()
+
+
+def noisy(seconds: float, rounds: int = 40) -> list[float]:
+    """What so many turns take if the machine does something else now and then."""
+    draw = Random(f"{seconds} {rounds}")
+    return [seconds * (1 + draw.expovariate(20)) for _ in range(rounds)]
+
+
+def test_a_split_is_faster_only_if_it_is_beyond_the_error() -> None:
+    assert fastest([noisy(1.0), noisy(0.9)]) == 1
+    assert fastest([noisy(1.0), noisy(1.1)]) == 0
+    assert fastest([noisy(1.0), noisy(0.995), noisy(1.001)]) == 0
+    assert fastest([noisy(1.0), noisy(0.9), noisy(0.8)]) == 2
+
+
+def test_rounds_end_when_it_is_clear_which_split_is_the_fastest() -> None:
+    assert is_clear([noisy(1.0), noisy(0.8)])
+    assert is_clear([noisy(1.0), noisy(1.2)])
+    assert not is_clear([noisy(1.0, 10), noisy(1.001, 10)])
 
 
 def test_what_really_is_measured_answers_right(load: Callable[..., ExecutableNetwork]) -> None:
