@@ -8,7 +8,8 @@ in turns beside each device that runs all of it, without HETERO. Each of these d
 a second time: what the second load takes beside the first shows the noise.
 
 What was found is kept in a file, and a network that is there is not measured again, unless it
-failed. So a run can be ended at any time and goes on later; a load takes at most `LOAD_SECONDS`.
+failed. So a run can be ended at any time and goes on later; the small networks come first. A load
+takes at most `LOAD_SECONDS`.
 All that is in the file is printed as a table in Markdown.
 
 Usage: bench_placement.py [RESULTS [NETWORK...]]
@@ -43,7 +44,7 @@ DEVICES: Final = ("OPENVINO", "CPU")
 KEPT: Final = f"HETERO:{','.join(DEVICES)}"
 TARGET: Final = 1.02
 LOAD_SECONDS: Final = 90.0
-SPENT_SECONDS: Final = 5.0
+SPENT_SECONDS: Final = 2.5
 
 
 def shares(core: Core, name: str, inputs: Mapping[str, Array]) -> dict[str, bool]:
@@ -192,4 +193,5 @@ def main(path: Path, names: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     file = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
-    main(file, sys.argv[2:] or [*networks(ZOO)])
+    small_first = sorted(networks(ZOO), key=lambda name: (ZOO / name).stat().st_size)
+    main(file, sys.argv[2:] or small_first)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headrace.plugins.hetero.config import PLACEMENT, TARGET_FALLBACK
-from headrace.plugins.hetero.running.request import HeteroRequest
+from headrace.plugins.hetero.running.request import HeteroRequest, WholeRequest
 from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, write_exports
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork, Place
@@ -54,6 +54,10 @@ class HeteroNetwork(ExecutableNetwork):
         self._constants = dict(constants)
         self._all = tuple(port.name for port in self.outputs)
         self._flow = self._flow_to(self._all)
+        self._takes = self._gives = frozenset[str]()
+        if len(subgraphs) == 1:
+            self._takes = subgraphs[0].defaults.union(subgraphs[0].ends.inputs)
+            self._gives = frozenset(subgraphs[0].ends.outputs)
         self._counters: tuple[SubgraphCounters, ...] = ()
         self.placement = json.dumps({"candidates": [], "fastest_layers": {}})
 
@@ -133,6 +137,13 @@ class HeteroNetwork(ExecutableNetwork):
     # -- hooks --
 
     def _start(self, job: Job) -> None:
+        gives = self._gives
+        if gives and gives.issuperset(job.output_names) and job.inputs.keys() <= self._takes:
+            WholeRequest(job, self._subgraphs[0], self._counters, self._split).start(job)
+        else:
+            self._split(job)
+
+    def _split(self, job: Job) -> None:
         names = job.output_names
         flow = self._flow if names == self._all else self._flow_to(names)
         HeteroRequest(job, self._subgraphs, flow, self._constants, self._counters).start()

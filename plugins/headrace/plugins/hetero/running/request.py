@@ -19,6 +19,53 @@ from headrace.runtime.virtual.parts_request import PartsRequest, named
 from headrace.runtime.virtual.subgraph_counters import SubgraphCounters
 
 
+class WholeRequest:
+    """A job that one subgraph runs whole. Its device runs the caller's own job, so that HETERO adds
+    next to nothing to what the device takes.
+
+    Args:
+        split: begins the job anew as a `HeteroRequest`, which can go on to the next device.
+    """
+
+    __slots__ = ("_counters", "_queued", "_span", "_split", "_subgraph")
+
+    def __init__(
+        self,
+        job: Job,
+        subgraph: LoadedSubgraph,
+        counters: Sequence[SubgraphCounters],
+        split: Callable[[Job], None],
+    ) -> None:
+        self._subgraph = subgraph
+        self._counters = counters
+        self._split = split
+        self._queued, self._span = job.queued, job.span
+
+    def start(self, job: Job) -> None:
+        if self._span is not None:
+            job.span = self._span.child(SubgraphJob.kind)
+        if job.span is not None:
+            job.span.facts["headrace.subgraph"] = self._subgraph.number
+        job.observe(self._ended)
+        submit(job, self._subgraph.executable)
+
+    def _ended(self, job: Job) -> None:
+        """The device has settled the job. The caller hears of it after this."""
+        job.queued, job.span = self._queued, self._span
+        subgraph, error = self._subgraph, job.error
+        if error is None:
+            for each in self._counters:
+                each.observe(job.execution_seconds, 0)
+            if job.layers:
+                job.layers = subgraph.profile(job.layers)
+        elif isinstance(error, InvalidArgument) and job.token.error is None:
+            job.reopen()
+            job.may_run_inline = False  # this may be a stream's thread
+            self._split(job)
+        else:
+            job.error = _named(error, subgraph.number, 1, subgraph.device)
+
+
 class SubgraphJob(PartJob):
     """The part of a request that one subgraph runs.
 
@@ -139,8 +186,11 @@ class HeteroRequest(PartsRequest):
 
     def _named(self, part: SubgraphJob, error: BaseException) -> HeadraceError:
         at = part.at
-        number = self._subgraphs[at].number
         device = part.other.device if part.other else self._subgraphs[at].device
-        place = f"subgraph {number} of {len(self._subgraphs)} on {device}"
-        placed = named(error, place, subgraph=str(number), device=device)
+        placed = _named(error, self._subgraphs[at].number, len(self._subgraphs), device)
         return not_the_callers(placed, self._flow.handed[at])
+
+
+def _named(error: BaseException, number: int, count: int, device: str) -> HeadraceError:
+    place = f"subgraph {number} of {count} on {device}"
+    return named(error, place, subgraph=str(number), device=device)

@@ -231,6 +231,18 @@ def test_parts_carry_what_the_request_was_given(rig: Rig) -> None:
         assert part.trace == "r1"
 
 
+def test_one_subgraph_runs_the_job_of_the_caller_itself(rig: Rig) -> None:
+    network = rig.network(CHAIN, (Ends(("x",), ("y",)),))
+    job = rig.submit(network)
+    rig.outcomes.wait()
+    assert rig.stubs[0].jobs == [job]
+    assert job.outcome is Outcome.COMPLETED
+    assert [*job.outputs] == ["y"]
+    for device, kind in ((rig.devices[0], "part"), (rig.outer, "request")):
+        counted = device.counters.device("FAKE").snapshot()
+        assert number(counted, families.DEVICE_REQUESTS, "FAKE", kind, "completed") == 1
+
+
 def test_parts_are_counted_as_parts_and_never_refused(rig: Rig) -> None:
     gate = Gate()
     network = rig.network(CHAIN, CHAIN_ENDS, {0: gated(gate, CHAIN_ENDS[0])})
