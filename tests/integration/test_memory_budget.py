@@ -118,6 +118,7 @@ def test_a_server_with_a_budget_loads_nothing_at_its_start_and_is_ready(tight: S
     of_network = health.Check(health_pb2.HealthCheckRequest(service="net0"), timeout=CALL_SECONDS)
     assert of_network.status == health_pb2.HealthCheckResponse.SERVING
     assert tight.total("headrace_network_up", network="net0") == 1
+    assert tight.total("headrace_network_loaded", network="net0") == 0
     assert set(states(tight).values()) == {"KNOWN"}
 
 
@@ -137,6 +138,8 @@ def test_every_way_to_ask_loads_what_is_asked_for(tight: Server) -> None:
         assert [port.name for port in client.network("net4").inputs] == ["x"]
     np.testing.assert_array_equal(tight.infer("net5", x(1))["y"], [6, 6])
     assert tight.total("headrace_cold_requests_total") == 6
+    assert tight.total("headrace_network_loaded", network="net5") == 1
+    assert tight.total("headrace_network_idle_seconds", network="net5") < CALL_SECONDS
     assert tight.total("headrace_evictions_total", device="CPU") >= 3
 
 
@@ -251,6 +254,34 @@ def test_a_start_does_not_wait_for_the_networks_of_clients_and_their_requests_do
             assert_same_outputs(outputs, before, 0.0)
             assert states(server) == {"kept": "READY"}
             assert server.stop() == 0, server.log()
+
+
+def test_a_network_that_a_request_loads_already_is_loaded_again_by_name_after_that(
+    tmp_path: Path,
+) -> None:
+    config, net = tmp_path / "headrace.toml", tmp_path / "models" / "net"
+    config.write_text(GATED)
+    (tmp_path / "gate").touch()
+    net.mkdir(parents=True)
+    (net / "model.onnx").write_bytes(networks.add().model.SerializeToString())
+    (net / "network.toml").write_text('device = "GATED"')
+    options = ("--config", str(config), "--model-repository", str(net.parent))
+    with (
+        (tmp_path / "gate").open() as gate,
+        Server(
+            *options, "--memory-budget=GATED=1GiB", environment={"TEST_GATE": str(tmp_path)}
+        ) as server,
+    ):
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        waits = server.start("net", networks.add().inputs)
+        until(lambda: states(server)["net"] == "LOADING")
+        load = oip.RepositoryModelLoadRequest(model_name="net")
+        loads = [open_stub(server).RepositoryModelLoad.future(load) for _ in range(2)]
+        assert not any(each.done() for each in loads)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        for each in (waits, *loads):
+            each.result(CALL_SECONDS)
+        assert states(server) == {"net": "READY"}
 
 
 def test_the_networks_of_clients_stay_in_memory_also_after_a_restart(

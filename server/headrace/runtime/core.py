@@ -263,6 +263,10 @@ class Core:
         self.idle.watch(request, idle_seconds)
         return load
 
+    def under_way(self, name: str) -> Future[NetworkEntry] | None:
+        """A load of a network of that name, if there is one."""
+        return self._life.under_way(name)
+
     def cancel_load(self, load: Future[NetworkEntry]) -> None:
         """Cancels a load whose caller no longer waits."""
         self._life.cancel(load, Cancelled("the caller cancelled the load"))

@@ -32,6 +32,7 @@ from headrace.server.services import convert
 from headrace.server.services.targets import Targets
 from headrace.server.services.uploads import Uploads
 from headrace.server.serving.catalogue import Catalogue
+from headrace.server.serving.completion_sink import deadline_after
 from headrace.server.serving.presence import when_loaded
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import parse_request
@@ -125,15 +126,8 @@ class Servicer:
         entries = self._networks.entries()
         return pb.ListNetworksReply(networks=[self._info(entry, listed=True) for entry in entries])
 
-    async def get_network(self, request: pb.GetNetworkRequest, _: Any) -> pb.GetNetworkReply:
-        entry = await when_loaded(partial(self._present, request.name, request.version))
-        reply = pb.GetNetworkReply(info=self._info(entry))
-        executable = entry.executable
-        if executable is not None:
-            layers = await _in_thread(executable.layers)
-            reply.layers.extend(convert.executable_layers(layers))
-            reply.performance_counts.extend(convert.layer_profiles(executable.last_profile))
-        return reply
+    async def get_network(self, request: pb.GetNetworkRequest, context: Any) -> pb.GetNetworkReply:
+        return await when_loaded(partial(self._described, request), _deadline(context))
 
     async def query_network(self, request: pb.QueryNetworkRequest, _: Any) -> pb.QueryNetworkReply:
         network = self._network(request.model)
@@ -201,12 +195,16 @@ class Servicer:
 
     # -- metrics and configuration --
 
-    async def get_metric(self, request: pb.GetMetricRequest, _: Any) -> pb.GetMetricReply:
-        value = await when_loaded(partial(_in_thread, self._targets.metric, request))
+    async def get_metric(self, request: pb.GetMetricRequest, context: Any) -> pb.GetMetricReply:
+        value = await when_loaded(
+            partial(_in_thread, self._targets.metric, request), _deadline(context)
+        )
         return pb.GetMetricReply(value=encode_parameter(value))
 
-    async def get_config(self, request: pb.GetConfigRequest, _: Any) -> pb.GetConfigReply:
-        value = await when_loaded(partial(_in_thread, self._targets.config, request))
+    async def get_config(self, request: pb.GetConfigRequest, context: Any) -> pb.GetConfigReply:
+        value = await when_loaded(
+            partial(_in_thread, self._targets.config, request), _deadline(context)
+        )
         return pb.GetConfigReply(value=encode_parameter(value))
 
     async def set_config(self, request: pb.SetConfigRequest, _: Any) -> pb.SetConfigReply:
@@ -245,20 +243,30 @@ class Servicer:
 
     # -- inside --
 
-    async def _present(self, name: str, version: str) -> NetworkEntry:
-        """A network in any state but cold.
+    async def _described(self, request: pb.GetNetworkRequest) -> pb.GetNetworkReply:
+        """Describes a network in any state but cold, and its layers if it serves.
 
         Raises:
             NotFound: as `Networks.find`.
             NotLoaded: it is known or evicted.
         """
+        entry = self._networks.find(request.name, request.version)
         try:
-            self._networks.release(self._networks.acquire(name, version))
+            entry = self._networks.acquire(request.name, entry.key.version)
         except NotLoaded:
             raise
-        except HeadraceError:
-            pass  # the entry says why
-        return self._networks.find(name, version)
+        except HeadraceError:  # the entry says why
+            return pb.GetNetworkReply(info=self._info(entry))
+        try:
+            executable = entry.executable
+            assert executable is not None
+            reply = pb.GetNetworkReply(info=self._info(entry))
+            layers = await _in_thread(executable.layers)
+            reply.layers.extend(convert.executable_layers(layers))
+            reply.performance_counts.extend(convert.layer_profiles(executable.last_profile))
+        finally:
+            self._networks.release(entry)
+        return reply
 
     def _info(self, entry: NetworkEntry, *, listed: bool = False) -> pb.NetworkInfo:
         name = self._networks.shown(entry.key.name)
@@ -310,6 +318,10 @@ def _reference(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> Refer
     """A client's name and options for a network of the repository."""
     options = convert.network_options(request)
     return Reference(request.model.repository, request.device, dict(request.config), options)
+
+
+def _deadline(context: Any) -> float | None:
+    return deadline_after(0.0, context.time_remaining())
 
 
 async def _in_thread(call: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,19 +15,26 @@ import pytest
 
 from headrace.plugins import hetero, template
 from headrace.plugins.template.plugin import TemplatePlugin
+from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
-from headrace.runtime.errors import Cancelled, Unavailable
+from headrace.runtime.errors import Cancelled, StillLoading, Unavailable
+from headrace.runtime.loading.entry import USUAL
+from headrace.runtime.loading.memory_budget import MemoryBudget
 from headrace.runtime.loading.registry import NetworkRegistry, NetworkState
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import LoadRequest
 from headrace.server.access.networks import Networks
 from headrace.server.services.engine import Servicer
 from headrace.server.services.uploads import Uploads
 from headrace.server.serving.catalogue import Catalogue
+from headrace.testing import networks
 from headrace.v1 import inference_engine_pb2 as pb
+from tests.support.patience import PATIENCE_SECONDS
 
 NETWORKS = Networks(NetworkRegistry(1))
 
@@ -163,6 +170,56 @@ def test_a_blob_is_looked_at_beside_the_loop_and_given_up_with_its_caller() -> N
             await core.given_up.wait()
 
     asyncio.run(scenario())
+
+
+@contextmanager
+def templates(**options: Any) -> Iterator[Core]:
+    source = PluginSource("TEMPLATE", lambda: template.create_plugin)
+    core = Core([source], blob_key=b"key", **options)
+    try:
+        yield core
+    finally:
+        core.stop()
+
+
+REQUEST = LoadRequest("net", DeviceName.parse("TEMPLATE"))
+
+
+def described(core: Core, seconds_left: float | None = None) -> pb.GetNetworkReply:
+    nothing: Any = None
+    catalogue = Catalogue(core, lambda _: None)
+    servicer = Servicer(core, Networks(core.networks), nothing, nothing, catalogue)
+    context = SimpleNamespace(time_remaining=lambda: seconds_left)
+    return asyncio.run(servicer.get_network(pb.GetNetworkRequest(name="net"), context))
+
+
+def read() -> Network:
+    return networks.add().network
+
+
+def test_a_network_stays_open_while_its_layers_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with templates() as core:
+        executable = core.load_network(REQUEST, read).result(PATIENCE_SECONDS).executable
+        assert executable is not None
+        layers, unloads = executable.layers, list[Future[None]]()
+
+        def unloaded_meanwhile() -> Any:
+            unloads.append(core.unload_network("net"))
+            assert core.networks.entries()[0].references
+            return layers()
+
+        monkeypatch.setattr(executable, "layers", unloaded_meanwhile)
+        assert described(core).layers
+        unloads[0].result(PATIENCE_SECONDS)
+
+
+def test_who_asks_about_a_cold_network_with_too_little_time_hears_how_long_its_load_takes() -> None:
+    with templates(budget=MemoryBudget({"TEMPLATE": 2**30})) as core:
+        core.know_network(REQUEST, read, owner="repository", residence=USUAL)
+        core.networks.find("net").load_seconds = 30.0
+        with pytest.raises(StillLoading) as caught:
+            described(core, seconds_left=1.0)
+        assert caught.value.retry_delay_seconds == 30.0
 
 
 class LatePlugin(TemplatePlugin):

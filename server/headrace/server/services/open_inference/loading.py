@@ -13,7 +13,13 @@ from typing import Final, NamedTuple, TypeAlias
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
-from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound, did_you_mean
+from headrace.runtime.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    did_you_mean,
+)
 from headrace.runtime.intake.external import is_inside
 from headrace.runtime.loading.entry import SERVING, NetworkEntry, NetworkState
 from headrace.runtime.network.network import Network
@@ -85,7 +91,8 @@ class ModelRepository:
     async def load(
         self, name: str, parameters: Mapping[str, Parameter], repository: str = ""
     ) -> oip.RepositoryModelLoadResponse:
-        """Loads a model. A loaded model serves until the new load is ready.
+        """Loads a model. A loaded model serves until the new load is ready. If somebody else loads
+        it, perhaps by a request, this load begins after that one.
 
         Args:
             parameters: ``config`` is a ModelConfig as JSON; ``file:1/model.onnx`` is version 1 of
@@ -100,8 +107,18 @@ class ModelRepository:
         _check_repository(repository)
         full = self._networks.new(name)
         begin = partial(self._begin, name, full, parameters)
-        await when_loaded(partial(self._catalogue.load, full, begin))
-        return oip.RepositoryModelLoadResponse()
+        has_waited = True
+        while True:
+            try:
+                await when_loaded(partial(self._catalogue.load, full, begin))
+                return oip.RepositoryModelLoadResponse()
+            except AlreadyExists:
+                under_way = self._core.under_way(full)
+                if under_way is not None:
+                    await asyncio.wait([asyncio.wrap_future(under_way)])
+                elif not has_waited:
+                    raise
+                has_waited = under_way is not None  # otherwise it has just ended
 
     async def unload(
         self, name: str, parameters: Mapping[str, Parameter], repository: str = ""

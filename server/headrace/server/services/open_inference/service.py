@@ -21,6 +21,7 @@ from headrace.server.services.open_inference.messages import (
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.settings import trace_settings
+from headrace.server.serving.completion_sink import deadline_after
 from headrace.server.serving.layouts import CallLayouts
 from headrace.server.serving.offload import offload, texts
 from headrace.server.serving.presence import called_when_loaded
@@ -63,14 +64,16 @@ class OpenInferenceService:
     async def model_ready(self, request: Any, _: Any) -> Any:
         return self._models.model_ready(request.name, request.version)
 
-    async def model_metadata(self, request: Any, _: Any) -> Any:
+    async def model_metadata(self, request: Any, context: Any) -> Any:
         return await called_when_loaded(
-            partial(self._models.model_metadata, request.name, request.version)
+            partial(self._models.model_metadata, request.name, request.version),
+            deadline_after(0.0, context.time_remaining()),
         )
 
-    async def model_config(self, request: Any, _: Any) -> Any:
+    async def model_config(self, request: Any, context: Any) -> Any:
         return await called_when_loaded(
-            partial(self._models.model_config, request.name, request.version)
+            partial(self._models.model_config, request.name, request.version),
+            deadline_after(0.0, context.time_remaining()),
         )
 
     async def model_statistics(self, request: Any, _: Any) -> Any:
