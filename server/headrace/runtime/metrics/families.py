@@ -121,6 +121,18 @@ NETWORK_MEMORY_BYTES: Final = Family(
     "Memory that the network takes, as its last load has shown. Only of networks that count for a "
     "memory budget.",
 )
+NETWORK_LOADED: Final = Family(
+    "network_loaded",
+    "gauge",
+    ("network", "version"),
+    "1 if the version is in memory, 0 if its next request loads it: it is known, or has made room.",
+)
+NETWORK_IDLE_SECONDS: Final = Family(
+    "network_idle_seconds",
+    "gauge",
+    ("network", "version"),
+    "Time since the last request of the version ended or, without one, since its load.",
+)
 MEMORY_BUDGET_BYTES: Final = Family(
     "memory_budget_bytes",
     "gauge",
@@ -288,6 +300,8 @@ FAMILIES: Final = (
     NETWORK_LOAD_SECONDS,
     LOAD_STAGE_SECONDS,
     NETWORK_MEMORY_BYTES,
+    NETWORK_LOADED,
+    NETWORK_IDLE_SECONDS,
     MEMORY_BUDGET_BYTES,
     EVICTIONS,
     COLD_REQUESTS,

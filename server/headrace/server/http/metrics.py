@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib import metadata
@@ -28,6 +29,8 @@ from headrace.runtime.metrics.families import (
     FAMILIES,
     MEMORY_LIMIT_BYTES,
     MEMORY_USED_BYTES,
+    NETWORK_IDLE_SECONDS,
+    NETWORK_LOADED,
     NETWORK_MEMORY_BYTES,
     NETWORK_UP,
 )
@@ -112,6 +115,12 @@ class HeadraceCollector(Collector):
             if entry.state in (*SERVING, NetworkState.FAILED):
                 up = entry.state is not NetworkState.FAILED
                 yield SeriesSnapshot(NETWORK_UP, labels, float(up))
+            if entry.state in SERVING:
+                loaded = entry.state is NetworkState.READY
+                yield SeriesSnapshot(NETWORK_LOADED, labels, float(loaded))
+            if entry.last_used:
+                idle = time.monotonic() - entry.last_used
+                yield SeriesSnapshot(NETWORK_IDLE_SECONDS, labels, idle)
             if entry.state is NetworkState.READY and entry.memory_bytes:
                 of = labels[0], labels[1], entry.device
                 yield SeriesSnapshot(NETWORK_MEMORY_BYTES, of, entry.memory_bytes)

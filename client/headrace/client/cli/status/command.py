@@ -14,6 +14,7 @@ from headrace.client.cli.status.texts import (
     networks_text,
     of_text,
     rate_text,
+    residence_text,
     server_lines,
     time_text,
     times_text,
@@ -103,6 +104,8 @@ def _print_networks(document: Document, found: Figures, match: str) -> None:
             "MEAN",
             "P50",
             "P99",
+            "MEMORY",
+            "IDLE",
             "REASON",
         ),
         [
@@ -114,6 +117,7 @@ def _print_networks(document: Document, found: Figures, match: str) -> None:
                 rate_text(network.rate),
                 rate_text(network.failures),
                 *times_text(network.times),
+                *residence_text(network),
                 visible(network.reason, MAX_TEXT),
             )
             for network in found.networks

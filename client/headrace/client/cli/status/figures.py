@@ -53,6 +53,8 @@ class NetworkFigures(NamedTuple):
         rate, failures: as those of a device.
         times: from acceptance to the end.
         notes: how many automatic changes its load made.
+        memory_bytes: as in the document; 0 if it counts for no memory budget.
+        idle_seconds: since it was used last; None if it was not, or the caller may not know.
         shadow: as in the document: what gets some of its requests too, and how the answers are.
             None without a shadow.
     """
@@ -66,6 +68,8 @@ class NetworkFigures(NamedTuple):
     failures: float
     times: Times
     notes: int
+    memory_bytes: int = 0
+    idle_seconds: float | None = None
     shadow: Document | None = None
 
 
@@ -188,6 +192,8 @@ def _network(
         failed / seconds,
         _times(now, before, "request_seconds", bounds),
         len(now["notes"]) + now["notes_left_out"],
+        now.get("memory_bytes", 0),
+        now.get("idle_seconds"),
         now.get("shadow"),
     )
 

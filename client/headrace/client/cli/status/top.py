@@ -33,6 +33,7 @@ from headrace.client.cli.status.texts import (
     networks_text,
     of_text,
     rate_text,
+    residence_text,
     seconds_text,
     server_lines,
     shadow_text,
@@ -226,7 +227,9 @@ def _devices(found: Sequence[DeviceFigures]) -> tuple[_Columns, _Rows]:
 
 def _networks(found: Sequence[NetworkFigures]) -> tuple[_Columns, _Rows]:
     columns = _columns("NETWORK DEVICE STATE", "OPEN PER_S ERR/S MEAN P50 P99")
+    budget = any(network.memory_bytes for network in found)
     shadows = any(network.shadow for network in found)
+    columns = [*columns, *_columns("", "MEMORY IDLE" if budget else "")]
     return [*columns, ("SHADOW", False)] if shadows else columns, [
         _row(
             network.state,
@@ -237,6 +240,7 @@ def _networks(found: Sequence[NetworkFigures]) -> tuple[_Columns, _Rows]:
             rate_text(network.rate),
             rate_text(network.failures),
             *times_text(network.times),
+            *(residence_text(network) if budget else ()),
             *([shadow_text(network.shadow)] if shadows else []),
         )
         for network in found

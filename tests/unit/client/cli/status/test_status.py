@@ -144,6 +144,17 @@ def test_top_in_a_pipe_prints_one_interval_and_ends(
     assert (found["seconds"], found["networks"][0]["rate"]) == (2.0, 25.0)
 
 
+def test_top_shows_what_networks_take_and_when_they_were_used_if_there_is_a_budget(
+    run: Any, fake: Fake
+) -> None:
+    assert "MEMORY" not in run("top", "--interval", "0.1").output
+    facts = {"memory_bytes": 2**20, "idle_seconds": 130.0}
+    fake.status.facts["networks"] = [network("m", "CPU.0") | facts]
+    rows = [line.split() for line in run("top", "--interval", "0.1").output.splitlines()]
+    assert any(row[-2:] == ["MEMORY", "IDLE"] for row in rows)
+    assert any(row[-4:] == ["1", "MiB", "2", "min"] for row in rows)
+
+
 def test_top_shows_how_shadows_answer_if_there_are_some(run: Any, fake: Fake) -> None:
     assert "SHADOW" not in run("top", "--interval", "0.1").output
     counts = {"equal": 12, "close": 0, "differs": 1, "failed": 0, "dropped": 0}
