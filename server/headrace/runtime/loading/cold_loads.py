@@ -103,10 +103,6 @@ class WantedNetwork:
         return self.entry.key[:2]
 
     @property
-    def is_under_way(self) -> bool:
-        return self.begun is not None or self.lacks
-
-    @property
     def priority(self) -> int:
         """That of the most urgent request."""
         return max((waiter.priority for waiter in self.waiters), default=0)
@@ -308,13 +304,14 @@ class ColdLoads:
                     return
                 there = self._wanted.values()
                 running = [each for each in there if each.begun is not None]
-                waiting = [each for each in there if self._may_begin(each)]
+                waiting = self._waiting()
                 of = Counter(each.who for each in running)
                 if len(running) >= self._at_once:  # which may wait for room, and for long
+                    kept = self._together()
                     waiting = [
                         each
                         for each in waiting
-                        if (each.asked and not of[each.who]) or each.place in self._together()
+                        if (each.asked and not of[each.who]) or each.place in kept
                     ]
                 if not waiting or len(running) >= self._at_once + _SPARE:
                     return
@@ -325,19 +322,22 @@ class ColdLoads:
             except RuntimeError:  # stopped meanwhile
                 self._end(wanted, ShuttingDown())
 
-    def _may_begin(self, wanted: WantedNetwork) -> bool:
-        """Whether it waits for no pipeline. While one keeps networks and waits for another one, its
-        identity's loads would take all places, and wait for the room of those that it keeps. The
-        caller holds the lock."""
-        if wanted.is_under_way:
-            return False
-        is_pipeline = wanted.entry.device == PIPELINE
-        return all(
-            _needs(each, wanted)
-            or not (is_pipeline or (each.who == wanted.who and each.begun is None))
-            for each in self._wanted.values()
-            if each.entry.device == PIPELINE and (each.is_under_way or each.needed)
-        )
+    def _waiting(self) -> list[WantedNetwork]:
+        """The networks that wait for no other one, and for no pipeline. While one keeps networks
+        and waits for another one, its identity's loads would take all places, and wait for the room
+        of those that it keeps. The caller holds the lock."""
+        there = self._wanted.values()
+        waiting = [each for each in there if each.begun is None and not each.lacks]
+        pipelines = [each for each in there if each.entry.device == PIPELINE]
+        for one in pipelines:
+            if one.begun is not None or one.lacks or one.needed:
+                waiting = [
+                    each
+                    for each in waiting
+                    if not (each in pipelines or (each.who == one.who and one.begun is None))
+                    or _needs(one, each)
+                ]
+        return waiting
 
     def _load(self, wanted: WantedNetwork) -> None:
         assert wanted.entry.again is not None
