@@ -111,6 +111,11 @@ class WeightFiles:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            if not path.is_symlink():
+                raise
+            path.unlink(missing_ok=True)
+            raise EntryRefused("it is a symbolic link") from error
         try:
             told = os.fstat(descriptor)
             if not stat.S_ISREG(told.st_mode) or told.st_size > self._max_bytes:

@@ -170,6 +170,11 @@ def _pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
+def _link(path: Path) -> None:
+    elsewhere = path.rename(path.parent.parent / "elsewhere")
+    path.symlink_to(elsewhere)
+
+
 _SPOILT = [
     pytest.param(_flip(0), id="first byte"),
     pytest.param(_flip(len(_WEIGHTS) + 3), id="model"),
@@ -180,6 +185,7 @@ _SPOILT = [
     pytest.param(_signed_by_another, id="another key"),
     pytest.param(_of_another_network, id="another network"),
     pytest.param(_pipe, id="pipe"),
+    pytest.param(_link, id="link"),
 ]
 
 
