@@ -29,7 +29,7 @@ _PRECISIONS: Final = ("f32", "f16", "bf16")  # the least precise one last
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ShadowSample:
     """A request with its answer.
 
     Attributes:
@@ -45,7 +45,7 @@ class Sample:
     owner: str
 
 
-class Comparison(NamedTuple):
+class ShadowOutcome(NamedTuple):
     """
     Attributes:
         outcome: one of `OUTCOMES`.
@@ -58,15 +58,15 @@ class Comparison(NamedTuple):
     relative: float | None = None
 
 
-DROPPED: Final = Comparison("dropped")
+DROPPED: Final = ShadowOutcome("dropped")
 
 
-def failure(error: BaseException) -> Comparison:
+def failure(error: BaseException) -> ShadowOutcome:
     known = isinstance(error, HeadraceError)
-    return Comparison("failed", str(error) if known else type(error).__name__)
+    return ShadowOutcome("failed", str(error) if known else type(error).__name__)
 
 
-def compare(sample: Sample, entry: NetworkEntry, token: CancelToken) -> Comparison:
+def compare(sample: ShadowSample, entry: NetworkEntry, token: CancelToken) -> ShadowOutcome:
     """
     Args:
         entry: the shadow, with a reference.
@@ -85,7 +85,7 @@ def compare(sample: Sample, entry: NetworkEntry, token: CancelToken) -> Comparis
     precision = max(sample.precision, precision_of(network), key=_PRECISIONS.index)
     whose = f"version {sample.entry.key.version}"
     relative, why = difference(job.outputs, sample.outputs, precision, whose)
-    return Comparison("differs" if why else "close" if relative else "equal", why, relative)
+    return ShadowOutcome("differs" if why else "close" if relative else "equal", why, relative)
 
 
 def precision_of(network: ExecutableNetwork) -> str:
@@ -95,7 +95,7 @@ def precision_of(network: ExecutableNetwork) -> str:
 
 
 def _run(
-    sample: Sample, entry: NetworkEntry, network: ExecutableNetwork, token: CancelToken
+    sample: ShadowSample, entry: NetworkEntry, network: ExecutableNetwork, token: CancelToken
 ) -> Job:
     """The request's end on the shadow."""
     ended = threading.Event()

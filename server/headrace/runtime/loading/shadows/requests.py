@@ -22,8 +22,8 @@ from headrace.runtime.loading.entry import NetworkEntry, NetworkState, owner_of
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.loading.shadows.comparison import (
     DROPPED,
-    Comparison,
-    Sample,
+    ShadowOutcome,
+    ShadowSample,
     compare,
     failure,
     precision_of,
@@ -128,7 +128,7 @@ class ShadowRequests:
     def _answered(self, entry: NetworkEntry, precision: str, job: Job) -> None:
         if job.outcome is not Outcome.COMPLETED:
             return
-        sample = Sample(
+        sample = ShadowSample(
             entry,
             dict(job.inputs),
             job.output_names,
@@ -138,7 +138,7 @@ class ShadowRequests:
         )
         job.follow(lambda _: self._keep(sample))  # after the caller's reply
 
-    def _keep(self, sample: Sample) -> None:
+    def _keep(self, sample: ShadowSample) -> None:
         held = [*sample.inputs.values(), *sample.outputs.values()]
         whose = owner_of(self.name) or self.name
         if not self._queue.put(self._ended, partial(self._take, sample), held, whose):
@@ -146,14 +146,14 @@ class ShadowRequests:
 
     # -- on the thread of the shadows --
 
-    def _take(self, sample: Sample) -> None:
+    def _take(self, sample: ShadowSample) -> None:
         found = self._compared(sample)
         if found.relative is not None:
             self._series.get(SHADOW_DIFFERENCE, self.name).add(found.relative)
         self._tell(found)
         self._count(found.outcome)
 
-    def _compared(self, sample: Sample) -> Comparison:
+    def _compared(self, sample: ShadowSample) -> ShadowOutcome:
         copy = self._copy
         if copy is not None and copy.source is not sample.entry:
             return self._load_again(copy, sample.entry)
@@ -169,7 +169,7 @@ class ShadowRequests:
         finally:
             self._networks.release(entry)
 
-    def _load_again(self, copy: DeviceCopy, entry: NetworkEntry) -> Comparison:
+    def _load_again(self, copy: DeviceCopy, entry: NetworkEntry) -> ShadowOutcome:
         """After another network has taken the place of the one that is on the device."""
         try:
             self._load(copy, entry)
@@ -191,7 +191,7 @@ class ShadowRequests:
         if (error := load.exception()) is not None:
             self._tell(failure(error))
 
-    def _tell(self, found: Comparison) -> None:
+    def _tell(self, found: ShadowOutcome) -> None:
         """Logs the first request of an outcome that needs a reason."""
         if found.why and found.outcome not in self._told:
             self._told.add(found.outcome)
