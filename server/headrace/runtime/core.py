@@ -126,7 +126,7 @@ class Core:
         self._with_responses = partial(load_with_responses, self._responses)
         self._timer = Timer()
         self._executors = ExecutorManager()
-        self._loads = LoadExecutor(timer=self._timer, asker=asker)
+        self._loads = LoadExecutor(asker=asker)
         self._life = NetworkLife(self.networks, self.counters, self._loads, store, budget)
         self.budget = budget
         self.clients_networks_leave = clients_networks_leave and bool(budget)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,7 +20,6 @@ from headrace.runtime.errors import (
     Stopped,
 )
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.execution.timer import Timer
 from headrace.runtime.system.asker import Asker, asking, current_asker
 from headrace.runtime.system.garbage import undisturbed
 from headrace.runtime.system.interruption import interruptible
@@ -29,9 +27,8 @@ from headrace.runtime.system.interruption import interruptible
 T = TypeVar("T")
 
 _SPARE: Final = 6
-"""How many tasks may run beside those that hold a place: tasks that nobody wants, and long ones."""
-_LONG_SECONDS: Final = 10.0
-"""A task that takes longer leaves its place to another identity's task that waits for one."""
+"""How many tasks may run beside those that hold a place: tasks that nobody wants, and those of
+identities that have no other running."""
 
 
 @dataclass(eq=False, slots=True)
@@ -42,14 +39,12 @@ class _Task:
         token: ends it at its next layer.
         who: the name of whoever asked for it; empty for the server, and for callers without an
             identity.
-        begun: when it began, on the monotonic clock. It waits before that.
     """
 
     future: Future[Any]
     work: Callable[[], Any] | None
     token: CancelToken
     who: str
-    begun: float = 0.0
 
 
 class _Promise(Future[Any]):
@@ -93,17 +88,16 @@ class LoadExecutor:
     """Runs a bounded number of tasks on a few threads, and closes networks on a separate thread.
 
     A task that nobody wants any more may be within a library that cannot be interrupted. It then
-    leaves its place to another task, so that such tasks do not keep others waiting. A long task
-    leaves its place if another identity's task waits. `_SPARE` of them can do so at a time, and an
-    identity has no more of them than there is room left. Of the tasks that wait, the next one is
-    that of the identity which has the fewest running.
+    leaves its place to another task, so that such tasks do not keep others waiting. `_SPARE` of
+    them can do so at a time, and an identity has no more of them than there is room left. Of the
+    tasks that wait, the next one is that of the identity which has the fewest running. If it has
+    none, it runs beside the places: nobody waits for a task of another one that hangs.
 
     Thread-safe: `_lock` guards what waits and what runs, and the flag that it has stopped.
 
     Args:
         threads: how many tasks hold a place.
         capacity: how many tasks wait and run. An identity has at most half of that.
-        timer: tells when a task has become long. With None, no task is.
 
     Attributes:
         asker: says on the thread that submits a task who asks for it.
@@ -113,13 +107,11 @@ class LoadExecutor:
         self,
         threads: int = 2,
         capacity: int = 256,
-        timer: Timer | None = None,
         asker: Callable[[], Asker] = current_asker,
     ) -> None:
         self._lock = threading.Lock()
         self._threads = threads
         self._capacity = capacity
-        self._timer = timer
         self.asker = asker
         self._tasks: dict[Future[Any], _Task] = {}
         self._waiting: list[_Task] = []
@@ -214,8 +206,8 @@ class LoadExecutor:
                     return
                 self._waiting.remove(task)
                 task.future.set_running_or_notify_cancel()
-                task.begun = time.monotonic()
-                self._placed.add(task)
+                has_place = len(self._placed) < self._threads
+                (self._placed if has_place else self._beside).add(task)
                 self._ready.append(task)
             del task
             try:
@@ -230,8 +222,6 @@ class LoadExecutor:
                     ResourceExhausted("the server has no thread for a load; try again later")
                 )
                 continue
-            if self._timer is not None:
-                self._timer.schedule(time.monotonic() + _LONG_SECONDS, self._begin)
 
     def _next(self) -> _Task | None:
         """The task to begin. The caller holds the lock."""
@@ -246,16 +236,8 @@ class LoadExecutor:
         if not may:
             return None
         task = min(may, key=lambda each: running[each.who])
-        if len(self._placed) < self._threads:
-            return task
-        since = time.monotonic() - _LONG_SECONDS
-        for each in self._placed if self._timer is not None else ():
-            other = each.who != task.who
-            if other and each.begun <= since and len(self._beside) < _SPARE and has_room(each.who):
-                self._placed.remove(each)
-                self._beside.add(each)
-                return task
-        return None
+        beside_others = not running[task.who] and len(self._beside) < _SPARE
+        return task if len(self._placed) < self._threads or beside_others else None
 
     def _work(self) -> None:
         """Does what is ready. It keeps no reference to it, so that the task's network is free when

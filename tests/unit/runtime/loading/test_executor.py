@@ -13,8 +13,6 @@ import pytest
 
 from headrace.runtime.errors import Cancelled, Internal, ResourceExhausted, Stopped, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.execution.timer import Timer
-from headrace.runtime.loading import executor as executor_module
 from headrace.runtime.loading.executor import _SPARE, LoadExecutor
 from headrace.runtime.system.asker import Asker
 from headrace.runtime.system.interruption import check
@@ -258,22 +256,18 @@ def test_one_identity_never_waits_in_all_places() -> None:
     executor.stop()
 
 
-def test_long_tasks_leave_their_places_to_other_identities_and_share_what_is_beside_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(executor_module, "_LONG_SECONDS", 0.0)
-    askers, gate, timer = Askers(), Gate(), Timer()
-    executor = LoadExecutor(threads=1, timer=timer, asker=askers)
+def test_a_task_waits_for_no_other_identity_s_tasks_that_hang() -> None:
+    askers, gate = Askers(), Gate()
+    executor = LoadExecutor(threads=1, asker=askers)
     stuck = [askers.submit(executor, "eve", gate) for _ in range(2 * _SPARE)]
     gate.await_arrivals()
     for name in ("bob", "carol", "dan"):
         assert askers.submit(executor, name, lambda: 7).result(PATIENCE_SECONDS) == 7
-    assert sum(future.running() for future in stuck) <= 1 + _SPARE // 2
+    assert sum(future.running() for future in stuck) == 1
     gate.open()
     for future in stuck:
         future.result(PATIENCE_SECONDS)
     executor.stop()
-    timer.stop()
 
 
 def test_a_task_that_a_thread_has_begun_goes_on_although_no_other_thread_can_start(
