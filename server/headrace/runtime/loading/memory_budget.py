@@ -5,6 +5,7 @@ It reads no clock and no memory: the shell (`memory_room.py`) tells what is ther
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -59,6 +60,8 @@ class Holder(NamedTuple):
         busy: whether requests to it are under way.
         uses: how often it was used, as `NetworkEntry.uses_left` counts.
         last_used: when it was used last.
+        who: the identity whose request has loaded it; empty for the server's own.
+        idle: whether nobody has used it for some time. It then counts for nobody's share.
     """
 
     key: NetworkKey
@@ -72,6 +75,8 @@ class Holder(NamedTuple):
     busy: bool = False
     uses: float = 0.0
     last_used: float = 0.0
+    who: str = ""
+    idle: bool = False
 
 
 class WeightSize(NamedTuple):
@@ -116,14 +121,25 @@ class LoadSize(NamedTuple):
 
 
 def make_room(
-    name: str, size: LoadSize, budgets: Iterable[str], budget: MemoryBudget, there: Sequence[Holder]
+    name: str,
+    size: LoadSize,
+    budgets: Iterable[str],
+    budget: MemoryBudget,
+    there: Sequence[Holder],
+    who: str = "",
+    *,
+    stays: bool = False,
 ) -> list[NetworkKey] | None:
     """The networks that leave so that another one may be loaded, the least used first. An empty
     list if it may be loaded now. None if it may be loaded later, without another one leaving.
 
-    Not the least recently used first: single requests to many networks would drive out those that
-    most requests ask for. With room for 16 of 100 networks and requests by Zipf's law (1.1), 17 of
-    100 requests to the ten most wanted would wait for a load, and less than 1 in 1000 do so.
+    Networks of the identity that has the most memory leave first, and those of one that has less
+    than the load's own last. So whoever asks for many networks drives out its own.
+
+    Of one identity, not the least recently used first: single requests to many networks would drive
+    out those that most requests ask for. With room for 16 of 100 networks and requests by Zipf's
+    law (1.1), 17 of 100 requests to the ten most wanted would wait for a load, and less than 1 in
+    1000 do so.
 
     Networks without requests leave before busy ones, which leave after their last request. A
     network whose load takes more than the whole budget for a moment is loaded alone.
@@ -131,26 +147,28 @@ def make_room(
     Args:
         name: its full name.
         budgets: those that it counts for.
+        who: the identity that asks for it.
+        stays: whether it never makes room for others.
 
     Raises:
-        ResourceExhausted: it does not fit, even if all leave that may.
+        ResourceExhausted: it does not fit, even if all leave that may; or it stays, and what stays
+            of its owner would take more than is left for others.
     """
     leaving: list[NetworkKey] = []
     waits = False
-    order = sorted(
-        (each for each in there if each.later and not each.stays),
-        key=lambda each: (each.awaited, each.busy, each.uses, each.last_used),
-    )
     for device in budgets:
         most = budget.bytes[device]
         need = min(size.peak, max(most, size.later))
         holders = [each for each in there if device in each.budgets]
+        if stays:
+            _check_share(name, size.later, device, most, holders)
         later = {each.key: each.later for each in holders if each.key not in leaving}
-        for each in order:
-            if sum(later.values()) + need <= most:
+        while sum(later.values()) + need > most:
+            may = [each for each in holders if each.later and not each.stays and each.key in later]
+            if not may:
                 break
-            if later.pop(each.key, None) is None:
-                continue
+            each = _first_to_leave(may, later, who, size.later)
+            del later[each.key]
             if each.awaited or each.held:
                 waits = True
             elif each.users:
@@ -167,6 +185,44 @@ def make_room(
     if leaving:
         return leaving
     return None if waits else []
+
+
+def _first_to_leave(
+    may: Sequence[Holder], later: Mapping[NetworkKey, int], who: str, size: int
+) -> Holder:
+    """
+    Args:
+        may: the networks that may leave.
+        later: the bytes of those that have not left yet.
+        who: the identity that asks for a load of `size` bytes.
+    """
+    held = Counter({who: size})
+    for each in may:
+        held[each.who] += 0 if each.idle else later[each.key]
+    top = max(held.values())
+
+    def key(each: Holder) -> tuple[bool, bool, int, bool, float, float]:
+        share = top if each.idle else held[each.who]
+        less = each.who != who and share < held[who]
+        return each.awaited, less, -share, each.busy, each.uses, each.last_used
+
+    return min(may, key=key)
+
+
+def _check_share(name: str, size: int, device: str, most: int, holders: Iterable[Holder]) -> None:
+    """
+    Raises:
+        ResourceExhausted: what stays of the network's owner would take more than is left.
+    """
+    owner = owner_of(name)
+    stay = [each for each in holders if each.stays]
+    mine = sum(each.later for each in stay if owner_of(each.key.name) == owner)
+    if owner and mine and mine + size > most - sum(each.later for each in stay):
+        raise ResourceExhausted(
+            f"network {plain_name(name)!r} takes {_shown(size)}, and your networks have "
+            f"{_shown(mine)} of the memory budget of {device or 'all devices'}, as much as one "
+            "client may have now; unload one of them"
+        )
 
 
 def _no_room(name: str, device: str, need: int, most: int, stay: list[Holder]) -> ResourceExhausted:

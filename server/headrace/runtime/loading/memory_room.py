@@ -33,6 +33,8 @@ from headrace.runtime.loading.memory_budget import (
 )
 from headrace.runtime.transform.options import LoadRequest, options_to_json
 
+_IDLE_SECONDS: Final = 300.0
+"""A network that nobody has used for so long counts for nobody's share."""
 _PATIENCE_SECONDS: Final = 300.0
 """For how long a load waits for networks to end their requests, and so to make room for it."""
 
@@ -154,7 +156,7 @@ class MemoryRoom:
                 if self._is_next(turn):
                     weights = weights._replace(mapped=same in self._mapped())
                     size = LoadSize.of(weights, entry.memory_bytes)
-                    leaving = self._room_for(turn, entry.key, size, budgets)
+                    leaving = self._room_for(turn, entry, size, budgets)
                 if leaving == []:
                     break
                 gone = [key for key in leaving or () if self._evict(self._charges[key].entry)]
@@ -274,12 +276,21 @@ class MemoryRoom:
         return any(each.references > 0 or each.key[:2] in kept for each in turn.awaited)
 
     def _room_for(
-        self, turn: _Turn, key: NetworkKey, size: LoadSize, budgets: frozenset[str]
+        self, turn: _Turn, entry: NetworkEntry, size: LoadSize, budgets: frozenset[str]
     ) -> list[NetworkKey] | None:
         """As `make_room`. Wakes the loads behind one that waits for requests. The caller holds the
         lock."""
-        holders = self._holders(key)
-        leaving = make_room(key.name, size, budgets, self.budget, holders)
+        holders, stays = self._holders(entry.key), bool(_why_it_stays(entry, time.monotonic()))
+        room = partial(
+            make_room,
+            entry.key.name,
+            size,
+            budgets,
+            self.budget,
+            who=entry.asker.name,
+            stays=stays,
+        )
+        leaving = room(holders)
         was_stuck, turn.awaited = self._stuck(turn), ()
         if leaving is None:
             kept = [
@@ -289,7 +300,7 @@ class MemoryRoom:
                 or (each.awaited and self._charges[each.key].entry.state is NetworkState.READY)
             ]
             others = [each for each in holders if each not in kept]
-            if kept and make_room(key.name, size, budgets, self.budget, others) == []:
+            if kept and room(others) == []:
                 turn.awaited = [self._charges[each.key].entry for each in kept]
         if self._stuck(turn) and not was_stuck:
             self._changed.notify_all()
@@ -420,6 +431,8 @@ def _holder(
         busy=entry.references > 0,
         uses=entry.uses_left(now),
         last_used=entry.last_used,
+        who=entry.asker.name,
+        idle=now - entry.last_used > _IDLE_SECONDS,
     )
 
 

@@ -83,9 +83,16 @@ def lenient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Core]:
     yield from running(clients_networks_leave=True, max_networks=4)
 
 
-def running(**options: Any) -> Iterator[Core]:
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> Iterator[Core]:
+    """The same with room for nine networks that are loaded."""
+    monkeypatch.setattr("headrace.runtime.loading.life.family_bytes", lambda: 0)
+    yield from running(16)
+
+
+def running(mib: int = 9, **options: Any) -> Iterator[Core]:
     source = PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin))
-    core = Core([source], blob_key=b"key", budget=MemoryBudget({"HOOK": 9 * MIB}), **options)
+    core = Core([source], blob_key=b"key", budget=MemoryBudget({"HOOK": mib * MIB}), **options)
     yield core
     core.stop()
 
@@ -113,20 +120,20 @@ def know(
         core.know_network(request, model, owner="repository", residence=residence)
 
 
-def ask(core: Core, name: str) -> Future[LoadWaiter]:
+def ask(core: Core, name: str, who: str = "") -> Future[LoadWaiter]:
     """Has a network loaded as a request does that finds it cold."""
     told: Future[LoadWaiter] = Future()
     with pytest.raises(NotLoaded) as caught:
         core.networks.acquire(name)
     cold = caught.value.cold
     assert isinstance(cold, ColdNetwork)
-    cold.loads.wait(cold.entry, told.set_result)
+    cold.loads.wait(cold.entry, told.set_result, who=who)
     return told
 
 
-def loaded(core: Core, name: str) -> BaseException | None:
+def loaded(core: Core, name: str, who: str = "") -> BaseException | None:
     """Waits until a network is loaded, and gives its error. Its memory is counted by then."""
-    waiter = ask(core, name).result(PATIENCE_SECONDS)
+    waiter = ask(core, name, who).result(PATIENCE_SECONDS)
     core.networks.cold.leave(waiter)
     settled(core)
     return waiter.error
@@ -605,6 +612,32 @@ def test_single_requests_to_many_networks_do_not_drive_out_one_that_is_often_use
         assert loaded(core, name) is None
         use(core, name)
     assert states(core) == {"often": READY, "a": EVICTED, "b": EVICTED, "c": READY, "d": READY}
+
+
+def test_many_networks_of_one_identity_do_not_drive_out_those_of_another_one(core: Core) -> None:
+    know(core, "often", "a", "b", "c", "d")
+    assert loaded(core, "often", "bob") is None
+    for name in ("a", "b", "c", "d"):
+        assert loaded(core, name, "eve") is None
+        for _ in range(3):
+            use(core, name)
+    assert states(core) == {"often": READY, "a": EVICTED, "b": EVICTED, "c": READY, "d": READY}
+    assert loaded(core, "a", "carol") is None
+    assert states(core) == {"often": READY, "a": READY, "b": EVICTED, "c": EVICTED, "d": READY}
+
+
+def test_the_networks_of_a_tenant_leave_memory_for_others(wide: Core) -> None:
+    def load(name: str, who: str) -> None:
+        stranger = Asker(who, trusted=False, owner=who)
+        request = LoadRequest(f"{name}@{who}", DeviceName.parse("HOOK"))
+        wide.load_network(request, read, asker=stranger).result(PATIENCE_SECONDS)
+        settled(wide)
+
+    for name in "abcdefgh":
+        load(name, "eve")
+    with pytest.raises(ResourceExhausted, match="your networks have 8 MiB of the memory budget"):
+        load("i", "eve")
+    load("a", "bob")
 
 
 # -- lent memory --

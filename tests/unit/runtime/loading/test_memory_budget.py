@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from headrace.runtime.errors import ResourceExhausted
@@ -36,10 +38,10 @@ def weights(size: int) -> WeightSize:
 
 
 def leaving(
-    peak: int, later: int, *there: Holder, budget: MemoryBudget = BUDGET
+    peak: int, later: int, *there: Holder, budget: MemoryBudget = BUDGET, who: str = ""
 ) -> list[str] | None:
     size = LoadSize(peak * MIB, later * MIB)
-    keys = make_room("new", size, budget.counts(["CPU"]), budget, there)
+    keys = make_room("new", size, budget.counts(["CPU"]), budget, there, who)
     return None if keys is None else [each.name for each in keys]
 
 
@@ -61,6 +63,50 @@ def test_networks_with_requests_leave_last() -> None:
     there = holder("busy", 50, 1.0, busy=True), holder("idle", 40, 2.0)
     assert leaving(50, 20, *there) == ["idle"]
     assert leaving(60, 20, *there) == ["idle", "busy"]
+
+
+def test_whoever_asks_for_many_networks_drives_out_its_own() -> None:
+    there = [
+        holder("hot", 20, who="bob", uses=1.0),
+        *(holder(f"n{number}", 20, who="eve", uses=9.0 + number) for number in range(4)),
+    ]
+    assert leaving(40, 20, *there, who="eve") == ["n0", "n1"]
+    assert leaving(40, 20, *there, who="bob") == ["n0", "n1"]
+    assert leaving(40, 20, *there, who="carol") == ["n0", "n1"]
+
+
+def test_the_identity_that_has_the_most_makes_room_until_another_one_has_as_much() -> None:
+    there = [
+        *(holder(f"b{number}", 10, who="bob", uses=number) for number in range(6)),
+        *(holder(f"e{number}", 20, who="eve", uses=number) for number in range(2)),
+    ]
+    assert leaving(40, 10, *there, who="carol") == ["b0", "b1", "e0"]
+
+
+def test_a_network_that_nobody_used_for_long_is_in_no_share() -> None:
+    there = holder("b", 40, who="bob", idle=True, uses=1.0), holder("e", 60, who="eve", uses=2.0)
+    assert leaving(20, 20, *there, who="eve") == ["b"]
+
+
+def test_of_another_one_s_share_a_load_takes_what_it_cannot_have_otherwise() -> None:
+    there = holder("b", 10, who="bob"), holder("e", 20, who="eve"), holder("c", 70, stays="pinned")
+    assert leaving(30, 30, *there, who="eve") == ["e", "b"]
+
+
+def test_what_stays_of_one_owner_leaves_as_much_for_others() -> None:
+    size = LoadSize(20 * MIB, 20 * MIB)
+
+    def load(owner: str, *there: Holder) -> list[NetworkKey] | None:
+        return make_room(f"new@{owner}", size, CPU, BUDGET, there, owner, stays=True)
+
+    stay = partial(holder, stays="it is a client's")
+    assert load("eve", stay("a@eve", 20)) == []
+    assert load("eve", stay("a@eve", 40)) == []
+    with pytest.raises(ResourceExhausted, match=r"your networks have 41 MiB .* unload one of them"):
+        load("eve", stay("a@eve", 41))
+    with pytest.raises(ResourceExhausted, match="your networks have 20 MiB"):
+        load("bob", stay("a@eve", 50), stay("b@bob", 20))
+    assert load("carol", stay("a@eve", 50), stay("b@bob", 20)) == []
 
 
 def test_a_load_waits_for_what_leaves_already() -> None:
