@@ -78,7 +78,7 @@ class WantedNetwork:
     """A network that requests wait for.
 
     Attributes:
-        who: the identity that asked first.
+        who: the identity that it is loaded for; before that, the one that asked first.
         order: when it was asked for, as a number that grows.
         asked: whether a request wants it, or wanted it. Otherwise nobody waits for its load.
         kept: whether it is loaded even if nobody waits for it any more.
@@ -107,6 +107,11 @@ class WantedNetwork:
         """That of the most urgent request."""
         return max((waiter.priority for waiter in self.waiters), default=0)
 
+    def for_whom(self, running: Mapping[str, int]) -> str:
+        """Of the identities that wait for it, the one that has the fewest loads running."""
+        whos = {waiter.who for waiter in self.waiters} or {self.who}
+        return min(whos, key=lambda who: (running.get(who, 0), who))
+
 
 def next_load(waiting: Iterable[WantedNetwork], running: Mapping[str, int]) -> WantedNetwork:
     """The network to load next: of those that requests want, if there are any, and of the identity
@@ -117,7 +122,7 @@ def next_load(waiting: Iterable[WantedNetwork], running: Mapping[str, int]) -> W
     """
 
     def key(each: WantedNetwork) -> tuple[bool, int, int, int]:
-        return not each.asked, running.get(each.who, 0), -each.priority, each.order
+        return not each.asked, running.get(each.for_whom(running), 0), -each.priority, each.order
 
     return min(waiting, key=key)
 
@@ -191,7 +196,7 @@ class ColdLoads:
             wanted = self._want(entry)
             if not wanted.asked:
                 wanted.asked, wanted.who, wanted.order = True, who, next(self._order)
-            estimate = self._estimate(wanted)
+            estimate = self._estimate(wanted, who)
             late = estimate is not None and estimate > seconds
             waiter = LoadWaiter(wanted, told, who, priority)
             if late:
@@ -282,16 +287,16 @@ class ColdLoads:
         steps = {waiter.wanted.place for each in pipelines for waiter in each.needed}
         return steps.union(each.place for each in pipelines)
 
-    def _estimate(self, wanted: WantedNetwork) -> float | None:
-        """The seconds until the network is loaded, as far as earlier loads tell. The caller holds
-        the lock."""
+    def _estimate(self, wanted: WantedNetwork, who: str) -> float | None:
+        """The seconds until the network is loaded for an identity, as far as earlier loads tell.
+        Those that others ask for do not hold it up. The caller holds the lock."""
         own = wanted.entry.load_seconds or self._mean_seconds
         if not own:
             return None
         if wanted.begun is not None:
             return max(own - (time.monotonic() - wanted.begun), 0.0)
         ahead = sum(
-            each.order < wanted.order and (each.asked or each.begun is not None)
+            each.order < wanted.order and each.who == who and (each.asked or each.begun is not None)
             for each in self._wanted.values()
         )
         return own + ahead // self._at_once * self._mean_seconds
@@ -311,11 +316,12 @@ class ColdLoads:
                     waiting = [
                         each
                         for each in waiting
-                        if (each.asked and not of[each.who]) or each.place in kept
+                        if (each.asked and not of[each.for_whom(of)]) or each.place in kept
                     ]
                 if not waiting or len(running) >= self._at_once + _SPARE:
                     return
                 wanted = next_load(waiting, of)
+                wanted.who = wanted.for_whom(of)
                 wanted.begun = time.monotonic()
             try:
                 self._threads.submit(self._load, wanted)

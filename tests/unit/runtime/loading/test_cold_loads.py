@@ -98,6 +98,14 @@ def test_an_identity_with_many_wishes_does_not_keep_another_one_waiting() -> Non
     assert next_load(waiting, Counter(["greedy"])).entry.key.name == "b"
 
 
+def test_a_network_that_several_identities_want_is_loaded_for_the_one_that_is_next() -> None:
+    both = wanted("both", "greedy", 2)
+    both.waiters.add(LoadWaiter(both, lambda _: None, "modest", 0))
+    running = Counter(["greedy"])
+    assert next_load([wanted("a", "greedy", 1), both], running) is both
+    assert both.for_whom(running) == "modest"
+
+
 def test_all_requests_to_a_network_wait_for_one_load(world: World) -> None:
     waiters = [world.wait("a") for _ in range(5)]
     world.until_begun("a")
@@ -176,6 +184,13 @@ def test_the_estimate_counts_the_loads_before_it(world: World) -> None:
     with pytest.raises(StillLoading) as caught:
         world.cold.wait(world.entry("e", 30.0), world.told.append, seconds=1.0)
     assert caught.value.retry_delay_seconds == 50.0
+
+
+def test_the_estimate_leaves_out_loads_for_others(world: World) -> None:
+    for name in "abcd":
+        world.wait(name, who="greedy")
+    world.cold._mean_seconds = 10.0
+    world.cold.wait(world.entry("e", 2.0), world.told.append, who="modest", seconds=3.0)
 
 
 def test_a_load_that_nobody_waits_for_begins_after_those_that_requests_want(world: World) -> None:
