@@ -110,9 +110,8 @@ class ServerCore:
         files = repository_files(settings, limits, self.mirror, self.core.models)
         self.repository = Repository(self.core, files, self.network_changed)
         self.catalogue = Catalogue(self.core, self.network_changed)
-        came = partial(self._loop.call_soon_threadsafe, self._ready)
         seconds = settings.repository_poll_seconds
-        self._poller = Poller(self.repository, seconds, self.mirror, came)
+        self._poller = Poller(self.repository, seconds, self.mirror, self._repository_came)
         self._startup = Startup(
             self.core,
             self._state,
@@ -155,6 +154,10 @@ class ServerCore:
         without = "with the copies of an earlier run" if mirror.has_networks else "without it"
         _log.error("%s; the server starts %s and goes on trying", why, without)
         return False
+
+    def _repository_came(self) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._ready)
 
     def _ready(self) -> None:
         if self.unready == _AWAY:  # not if it is shutting down
