@@ -9,11 +9,9 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final
 
-Shapes: TypeAlias = tuple[tuple[int, ...] | None, ...]
-"""The shapes of a request's inputs, in the order of the network's inputs. None: the request leaves
-the input out."""
+from headrace.runtime.execution.request_shapes import RequestShapes, Shapes
 
 WORTH: Final = 1.02
 """How much faster another device must be to take over. A smaller gain may be noise."""
@@ -23,7 +21,6 @@ BETWEEN_SECONDS: Final = 60.0
 """The least time from one measurement to the next. So AUTO changes its mind no more often."""
 SHOWN_REQUESTS: Final = 16
 """So many requests of other shapes make a network be measured again."""
-_MOST_SHAPES: Final = 64
 _MOST_MEASURED: Final = 16
 _LONGEST_PAUSE_SECONDS: Final = 300.0
 
@@ -121,37 +118,24 @@ def to_texts(candidates: Sequence[DeviceSpeed]) -> list[str]:
 
 
 class Agenda:
-    """Says which shapes of a network are measured, and when. Not thread-safe, but for `seen`: a
-    request that is not counted because two came at once does no harm.
+    """Says which shapes of a network are measured, and when. Not thread-safe.
 
     Args:
-        fixed: the shapes, if the network says all of them.
+        shapes: of the requests since the latest measurement. The agenda forgets them after each.
         now: when it was loaded.
 
     Attributes:
         changes: how often a device has changed.
     """
 
-    def __init__(self, fixed: Shapes | None, now: float) -> None:
-        self._fixed = fixed
-        self._seen: dict[Shapes, int] = {}
+    def __init__(self, shapes: RequestShapes, now: float) -> None:
+        self._shapes = shapes
         self._measured: dict[Shapes, tuple[DeviceSpeed, ...]] = {}
         self._valid: Shapes | None = None  # the shapes whose measurement the choice follows
         self._left_out: Shapes | None = None  # those for which a device could not be measured yet
         self.pause = FIRST_SECONDS
         self.due = now + FIRST_SECONDS
         self.changes = 0
-
-    @property
-    def counts(self) -> bool:
-        """Whether `seen` is to be called with each request."""
-        return self._fixed is None
-
-    def seen(self, shapes: Shapes) -> None:
-        """Counts a request of these shapes."""
-        if len(self._seen) >= _MOST_SHAPES and shapes not in self._seen:
-            self._seen.clear()  # those that come often are soon there again
-        self._seen[shapes] = self._seen.get(shapes, 0) + 1
 
     def wanted(self) -> Shapes | None:
         """The shapes to measure, or to choose for, when it is due; None for none."""
@@ -160,12 +144,12 @@ class Agenda:
 
     def _news(self) -> Shapes | None:
         """The shapes that the choice does not follow yet."""
-        if self._fixed is not None:
-            return None if self._valid == self._fixed else self._fixed
-        seen = self._seen.copy().items()  # in one operation: requests go on
+        fixed, seen = self._shapes.fixed, self._shapes.seen()
+        if fixed is not None:
+            return None if self._valid == fixed else fixed
         if not seen:
             return None
-        shapes, count = max(seen, key=lambda each: each[1])
+        shapes, count = max(seen.items(), key=lambda each: each[1])
         if shapes == self._valid or (self._valid is not None and count < SHOWN_REQUESTS):
             return None
         return shapes
@@ -179,7 +163,7 @@ class Agenda:
     ) -> list[tuple[int, Sequence[DeviceSpeed]]]:
         """How many requests have had each of the shapes that were measured, and what was. These
         shapes, of which this was found, are the first."""
-        seen = self._seen.copy()
+        seen = self._shapes.seen()
         others = [
             (seen[each], rows)
             for each, rows in self._measured.items()
@@ -210,7 +194,7 @@ class Agenda:
             del self._measured[next(iter(self._measured))]
         self._measured[shapes] = tuple(found)
         self._valid, self.pause = shapes, FIRST_SECONDS
-        self._seen.clear()
+        self._shapes.forget()
         self._left_out = None if whole else shapes
         self.due = now + BETWEEN_SECONDS * (len(self._measured) if is_new else 1)
         if not whole:

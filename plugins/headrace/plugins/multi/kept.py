@@ -8,12 +8,13 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from headrace.plugins.multi.contest import DeviceSpeed, Shapes
+from headrace.plugins.multi.contest import DeviceSpeed
 from headrace.plugins.multi.device_list import Candidate
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.cache.entry import CacheKey, EntryRefused
 from headrace.runtime.device.cache_key import processor_features
 from headrace.runtime.errors import HeadraceError
+from headrace.runtime.execution.request_shapes import Shapes
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.processors import usable_processors
 from headrace.runtime.transform.options import options_to_json

@@ -20,7 +20,6 @@ import numpy as np
 from headrace.plugins.multi.contest import (
     Agenda,
     DeviceSpeed,
-    Shapes,
     averaged,
     chosen,
     decided,
@@ -43,6 +42,7 @@ from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.background import Background
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.request_shapes import RequestShapes, Shapes
 from headrace.runtime.loading.warm_up import inputs_of
 from headrace.runtime.network.network import Network, Port
 from headrace.runtime.network.values import Value
@@ -117,6 +117,7 @@ class Measuring:
     ) -> None:
         self._network = network
         self._inputs = inputs
+        self._shapes = RequestShapes(inputs)
         self._candidates = {each.name: each for each in candidates}
         self._services = services
         self._background = background
@@ -129,7 +130,7 @@ class Measuring:
         self._ends = threading.Event()
         self._meter = SpeedMeter(services, self._token, self._ends)
         self._begun = False
-        self._agenda = Agenda(_fixed(inputs), time.monotonic())
+        self._agenda = Agenda(self._shapes, time.monotonic())
         self._alarm = Alarm(services.timer, self._on_alarm)
         self._rows: tuple[DeviceSpeed, ...] = ()
         self._given: tuple[Shapes, Mapping[str, Value]] | None = None
@@ -163,12 +164,10 @@ class Measuring:
             whole: whether a client has sent it; False for a part of another network's request.
         """
         begun = self._begun
-        if not (self._agenda.counts if begun else whole):
+        if not (self._shapes.counts if begun else whole):
             return
-        shapes = _shapes_of(self._inputs, job.inputs)
-        if shapes is None:
-            return
-        self._agenda.seen(shapes)
+        shapes = self._shapes.of(job.inputs)
+        self._shapes.add(shapes)
         if not begun:  # only a warm-up runs before the network has its name
             size = sum(np.asarray(value).nbytes for value in job.inputs.values())
             self._given = (shapes, dict(job.inputs)) if size <= _KEPT_BYTES else None
@@ -345,11 +344,7 @@ class Measuring:
         """The inputs of a run: those of the warm-up if it had these shapes, or random numbers."""
         if self._given is not None and self._given[0] == shapes:
             return self._given[1]
-        by_name = {
-            port.name: shape
-            for port, shape in zip(self._inputs, shapes, strict=True)
-            if shape is not None
-        }
+        by_name = self._shapes.by_name(shapes)
         size = sum(
             math.prod(by_name[port.name]) * max(1, port.dtype.bitwidth // 8)
             for port in self._inputs
@@ -370,23 +365,3 @@ def _close_all(members: Mapping[str, DeviceNetwork]) -> None:
         member.executable.close()
     if members:
         free_graphs(wait=False)
-
-
-def _fixed(inputs: Sequence[Port]) -> Shapes | None:
-    """The shapes of all inputs that a request must give, if the network says them."""
-    shapes = tuple(None if port.optional else port.fixed_shape for port in inputs)
-    known = all(
-        port.optional or each is not None for port, each in zip(inputs, shapes, strict=True)
-    )
-    return shapes if known else None
-
-
-def _shapes_of(inputs: Sequence[Port], values: Mapping[str, Value]) -> Shapes | None:
-    """The shapes of a request; None if it has a sequence of tensors."""
-    found = []
-    for port in inputs:
-        value = values.get(port.name)
-        if value is not None and not isinstance(value, np.ndarray):
-            return None
-        found.append(None if value is None else value.shape)
-    return tuple(found)

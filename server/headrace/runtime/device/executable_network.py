@@ -198,7 +198,7 @@ class ExecutableNetwork:
                 )
             self._check(job)
             if self._request_shapes.counts:
-                self._request_shapes.count(job)
+                self._request_shapes.add(self._request_shapes.of(job.inputs))
             try:
                 place.admission.admit(job)
             except QueueFull:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
 import pytest
 
 from headrace.plugins.multi import contest
@@ -14,8 +15,17 @@ from headrace.plugins.multi.contest import (
     averaged,
     decided,
 )
+from headrace.runtime.execution.request_shapes import RequestShapes, Shapes
+from headrace.runtime.network.network import Port
 
 SMALL, LARGE = ((1, 8),), ((1, 64),)
+
+
+def agenda_of(fixed: Shapes | None) -> Agenda:
+    """The agenda of a network whose inputs have these shapes."""
+    shapes = (("n",),) if fixed is None else fixed
+    ports = [Port("x", ir.DataType.FLOAT, shape) for shape in shapes]
+    return Agenda(RequestShapes(ports), 0.0)
 
 
 def chosen(found: tuple[DeviceSpeed, ...]) -> str:
@@ -51,7 +61,7 @@ def test_a_device_that_failed_is_not_chosen_and_says_why() -> None:
 
 
 def test_a_network_that_says_its_shapes_is_measured_once() -> None:
-    agenda = Agenda(SMALL, 0.0)
+    agenda = agenda_of(SMALL)
     assert agenda.due == FIRST_SECONDS
     assert agenda.wanted() == SMALL
     agenda.measured(SMALL, [DeviceSpeed("A")], 5.0)
@@ -59,11 +69,11 @@ def test_a_network_that_says_its_shapes_is_measured_once() -> None:
 
 
 def test_a_network_without_inputs_is_measured_too() -> None:
-    assert Agenda((), 0.0).wanted() == ()
+    assert agenda_of(()).wanted() == ()
 
 
 def test_what_was_measured_does_not_hold_after_a_device_has_changed() -> None:
-    agenda = Agenda(SMALL, 0.0)
+    agenda = agenda_of(SMALL)
     agenda.measured(SMALL, [DeviceSpeed("A")], 5.0)
     agenda.forget()
     assert agenda.wanted() == SMALL
@@ -72,21 +82,21 @@ def test_what_was_measured_does_not_hold_after_a_device_has_changed() -> None:
 
 
 def test_other_networks_are_measured_with_the_shapes_that_come_most() -> None:
-    agenda = Agenda(None, 0.0)
+    agenda = agenda_of(None)
     assert agenda.wanted() is None
     for shapes in (SMALL, LARGE, LARGE):
-        agenda.seen(shapes)
+        agenda._shapes.add(shapes)
     assert agenda.wanted() == LARGE
 
 
 def test_other_shapes_have_to_show_themselves() -> None:
-    agenda = Agenda(None, 0.0)
-    agenda.seen(SMALL)
+    agenda = agenda_of(None)
+    agenda._shapes.add(SMALL)
     agenda.measured(SMALL, [DeviceSpeed("A")], 5.0)
     for _ in range(SHOWN_REQUESTS - 1):
-        agenda.seen(LARGE)
+        agenda._shapes.add(LARGE)
     assert agenda.wanted() is None
-    agenda.seen(LARGE)
+    agenda._shapes.add(LARGE)
     assert agenda.wanted() == LARGE
     assert agenda.due == 5.0 + BETWEEN_SECONDS
 
@@ -94,14 +104,14 @@ def test_other_shapes_have_to_show_themselves() -> None:
 def test_shapes_that_come_in_turns_do_not_change_the_choice_in_turns() -> None:
     small = [DeviceSpeed("A", 0.002, 500.0), DeviceSpeed("B", 0.001, 1000.0)]
     large = [DeviceSpeed("A", 0.010, 100.0), DeviceSpeed("B", 0.050, 20.0)]
-    agenda = Agenda(None, 0.0)
-    agenda.seen(SMALL)
+    agenda = agenda_of(None)
+    agenda._shapes.add(SMALL)
     agenda.measured(SMALL, small, 5.0)
     for shapes, found in [(LARGE, large), (SMALL, small)] * 2:
         for _ in range(SHOWN_REQUESTS):
-            agenda.seen(SMALL)
-            agenda.seen(LARGE)
-        agenda.seen(shapes)
+            agenda._shapes.add(SMALL)
+            agenda._shapes.add(LARGE)
+        agenda._shapes.add(shapes)
         assert agenda.wanted() == shapes
         rows = averaged(agenda.traffic(shapes, found))
         for throughput in (False, True):
@@ -128,7 +138,7 @@ def test_a_device_that_fails_for_one_of_the_shapes_is_not_compared() -> None:
 
 
 def test_ever_new_shapes_are_measured_ever_more_rarely() -> None:
-    agenda = Agenda(None, 0.0)
+    agenda = agenda_of(None)
     for number in range(1, 4):
         agenda.measured(((number,),), [DeviceSpeed("A")], 5.0)
         assert agenda.due == 5.0 + number * BETWEEN_SECONDS
@@ -137,7 +147,7 @@ def test_ever_new_shapes_are_measured_ever_more_rarely() -> None:
 
 
 def test_a_device_that_was_left_out_for_a_while_is_measured_later() -> None:
-    agenda = Agenda(SMALL, 0.0)
+    agenda = agenda_of(SMALL)
     found = [DeviceSpeed("A", 0.01, 100.0), DeviceSpeed("B", why="no room")]
     agenda.measured(SMALL, found, 5.0, whole=False)
     assert agenda.wanted() == SMALL
@@ -148,26 +158,26 @@ def test_a_device_that_was_left_out_for_a_while_is_measured_later() -> None:
 
 
 def test_other_shapes_go_before_a_device_that_was_left_out() -> None:
-    agenda = Agenda(None, 0.0)
-    agenda.seen(SMALL)
+    agenda = agenda_of(None)
+    agenda._shapes.add(SMALL)
     agenda.measured(SMALL, [DeviceSpeed("A", why="no room")], 5.0, whole=False)
     for _ in range(SHOWN_REQUESTS):
-        agenda.seen(LARGE)
+        agenda._shapes.add(LARGE)
     assert agenda.wanted() == LARGE
 
 
 def test_shapes_that_come_back_are_not_measured_again() -> None:
-    agenda = Agenda(None, 0.0)
+    agenda = agenda_of(None)
     for shapes in (SMALL, LARGE):
         agenda.measured(shapes, [DeviceSpeed(str(shapes))], 5.0)
     for _ in range(SHOWN_REQUESTS):
-        agenda.seen(SMALL)
+        agenda._shapes.add(SMALL)
     assert agenda.wanted() == SMALL
     assert agenda.known(SMALL) == (DeviceSpeed(str(SMALL)),)
 
 
 def test_a_measurement_that_requests_disturb_waits_longer_each_time() -> None:
-    agenda = Agenda(SMALL, 0.0)
+    agenda = agenda_of(SMALL)
     waits = []
     for _ in range(3):
         agenda.disturbed(100.0)
@@ -176,15 +186,15 @@ def test_a_measurement_that_requests_disturb_waits_longer_each_time() -> None:
 
 
 def test_a_client_cannot_make_it_remember_ever_more_shapes() -> None:
-    agenda = Agenda(None, 0.0)
+    agenda = agenda_of(None)
     for size in range(1000):
-        agenda.seen(((size,),))
+        agenda._shapes.add(((size,),))
         agenda.measured(((size,),), [DeviceSpeed("A")], 0.0)
-        agenda.seen(((size,),))
+        agenda._shapes.add(((size,),))
     assert len(agenda._measured) <= 16
     for size in range(1000):
-        agenda.seen(((size,),))
-    assert len(agenda._seen) <= 64
+        agenda._shapes.add(((size,),))
+    assert len(agenda._shapes.seen()) <= 64
 
 
 def test_a_device_that_serves_and_is_not_among_the_measured_ones_stays() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.request_shapes import MOST, RequestShapes
 from headrace.runtime.network.network import Port
 
@@ -20,7 +19,7 @@ FIXED = Port("m", ir.DataType.FLOAT, (2,))
 def counted(*requests: dict[str, Any]) -> list[Any]:
     shapes = RequestShapes([OPEN, FIXED])
     for inputs in requests:
-        shapes.count(Job(inputs, lambda _: None))
+        shapes.add(shapes.of(inputs))
     return [json.loads(text) for text in shapes.to_texts()]
 
 
