@@ -465,6 +465,7 @@ class PooledNetwork(ExecutableNetwork):
 
     def _follow_streams(self) -> None:
         self.pool.follow()
+        self._show()
 
     # -- inside --
 

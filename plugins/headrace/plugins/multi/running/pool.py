@@ -178,10 +178,7 @@ class DevicePool:
             limits.update((name, n) for name, n in optimal.items() if not self._counts.get(name, 1))
             return self._schedule.arrange(limits.items(), now)
 
-        before = self.limits()
         self._bring(arrange)
-        if self.limits() != before:
-            self._changed()
 
     def when_empty(self, member: DeviceNetwork, action: Callable[[], object]) -> None:
         """Calls `action` once, when the member has no request. The member has left the list."""
