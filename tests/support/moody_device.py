@@ -34,7 +34,8 @@ class MoodyNetwork(ExecutableNetwork):
         self._plugin.jobs.append(job)
         self._plugin.on_infer(job)
         total: Any = sum(value for value in job.inputs.values())
-        job.outputs = dict.fromkeys(job.output_names, total)
+        names = () if self._plugin.gives_nothing else job.output_names
+        job.outputs = dict.fromkeys(names, total)
 
     def _export(self) -> bytes:
         return self._plugin.name.encode()
@@ -52,6 +53,7 @@ class MoodyPlugin(CompiledPlugin):
         on_set_config: called before a network's configuration changes, with the changes.
         compiled: the networks made, and `imported` the bytes that some were made of.
         jobs: those that it was given.
+        gives_nothing: whether requests get no outputs.
     """
 
     imports_native = True
@@ -64,6 +66,7 @@ class MoodyPlugin(CompiledPlugin):
         self.compiled: list[MoodyNetwork] = []
         self.imported: list[bytes] = []
         self.jobs: list[Job] = []
+        self.gives_nothing = False
 
     def breaks(self, error: Exception) -> None:
         """From now on every request raises this."""

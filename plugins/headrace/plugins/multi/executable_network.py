@@ -49,12 +49,7 @@ from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.network.network import Layer, Network
 from headrace.runtime.system.asker import current_asker
-from headrace.runtime.virtual.networks import (
-    execution_devices,
-    optimal_requests,
-    set_known,
-    showing,
-)
+from headrace.runtime.virtual.networks import execution_devices, set_known, showing
 
 _log = logging.getLogger(__name__)
 
@@ -453,8 +448,8 @@ class PooledNetwork(ExecutableNetwork):
 
     def _optimal_number_of_infer_requests(self) -> int:
         """The number of requests that the serving devices together run at once."""
-        serving = self._serving()
-        return sum(self._counts[each.name] or optimal_requests(each.executable) for each in serving)
+        limits = self.pool.limits()
+        return max(1, sum(limits.get(member.name, 1) for member in self._serving()))
 
     def _execution_devices(self) -> list[str]:
         return execution_devices(member.executable for member in self._serving())
@@ -465,7 +460,6 @@ class PooledNetwork(ExecutableNetwork):
 
     def _follow_streams(self) -> None:
         self.pool.follow()
-        self._show()
 
     # -- inside --
 

@@ -190,8 +190,8 @@ class SequenceNetwork(NetworkInFront):
     def _keep(self, turn: SequenceTurn, wanted: tuple[str, ...], job: Job) -> HeadraceError | None:
         """Takes the states out of the outputs. No other thread touches the sequence's states
         meanwhile."""
-        job.output_names = wanted
         turn.sequence.states = self._kept.take(job.outputs, turn.sequence.sizes)
+        job.output_names = wanted
         return None
 
     def _ended(self, turn: SequenceTurn, job: Job) -> None:

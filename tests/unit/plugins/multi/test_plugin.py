@@ -555,6 +555,15 @@ def test_what_a_device_fails_another_one_runs(
     assert rig.counted("member_outages_total") == {("A",): 1}
 
 
+def test_a_device_that_gives_no_output_has_failed(rig: Rig) -> None:
+    network = rig.load()
+    rig.device("A").gives_nothing = True
+    np.testing.assert_array_equal(InferRequest(network).infer(_ADD.inputs)["z"], _SUM)
+    rig.device("B").gives_nothing = True
+    with pytest.raises(Internal):
+        InferRequest(network).infer(_ADD.inputs)
+
+
 def test_a_device_runs_the_callers_own_job(rig: Rig) -> None:
     network = rig.load()
     job = rig.submit(network)

@@ -8,7 +8,6 @@ timer's thread does the same at the end of a back-off.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -26,9 +25,9 @@ from headrace.plugins.multi.running.requests import (
 )
 from headrace.plugins.multi.running.schedule import Schedule
 from headrace.runtime.device.state import DeviceEvent, DeviceStates
-from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.errors import Internal, InvalidArgument
 from headrace.runtime.execution.alarm import Alarm
-from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.execution.trace import names
 from headrace.runtime.execution.trampoline import Trampoline
@@ -68,8 +67,7 @@ class DevicePool:
         self._lock = threading.Lock()
         self._members = {member.name: member for member in members}
         self._counts = {member.name: member.count for member in members}
-        self._spill = spill
-        limits = [(member.name, self._limit(member, member.count)) for member in members]
+        limits = [(member.name, _limit(member, member.count)) for member in members]
         self._schedule: Schedule[Job] = Schedule(limits, time.monotonic(), spill=spill)
         self._trampoline: Trampoline[_Instruction] = Trampoline()
         self._leaving: dict[str, Callable[[], object]] = {}
@@ -158,7 +156,7 @@ class DevicePool:
         """Sets other members, other limits or another order. Members that are left out finish their
         requests, and can come back. A member without a number gets as many requests as it runs."""
         listed = list(members)
-        limits = [(member.name, self._limit(member, count)) for member, count in listed]
+        limits = [(member.name, _limit(member, count)) for member, count in listed]
 
         def arrange(now: float) -> list[_Instruction]:
             self._members.update((member.name, member) for member, _ in listed)
@@ -171,14 +169,17 @@ class DevicePool:
 
     def follow(self) -> None:
         """Gives members without a number as many requests as they run at this moment."""
-        optimal = {member.name: self._limit(member, None) for member in self.members}
+        optimal = {member.name: optimal_requests(member.executable) for member in self.members}
 
         def arrange(now: float) -> list[_Instruction]:
             limits = {device.name: device.limit for device in self._schedule.devices}
             limits.update((name, n) for name, n in optimal.items() if not self._counts.get(name, 1))
             return self._schedule.arrange(limits.items(), now)
 
+        before = self.limits()
         self._bring(arrange)
+        if self.limits() != before:
+            self._changed()
 
     def when_empty(self, member: DeviceNetwork, action: Callable[[], object]) -> None:
         """Calls `action` once, when the member has no request. The member has left the list."""
@@ -223,6 +224,9 @@ class DevicePool:
         assert job.outcome is not None
         device, outcome = request.device.name, job.outcome.value
         request.end_run()
+        if job.error is None and len(job.outputs) < len(job.output_names):
+            error = Internal(f"the device gave {sorted(job.outputs)}, not {job.output_names}")
+            job.outputs, job.error, job.outcome = {}, error, Outcome.FAILED
         if job.error is None:
             todo = self._event(partial(self._schedule.completed, request))
         else:
@@ -310,7 +314,6 @@ class DevicePool:
             _log.info("%s: %s serves again", self._label, report.device)
         self._changed()
 
-    def _limit(self, member: DeviceNetwork, count: int | None) -> int:
-        """How many requests the member gets at once. The others wait for any member that is free.
-        If only one takes requests, they wait in the queue of its device instead."""
-        return count or (optimal_requests(member.executable) if self._spill else sys.maxsize)
+
+def _limit(member: DeviceNetwork, count: int | None) -> int:
+    return count or optimal_requests(member.executable)
