@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,23 +63,15 @@ class DescriptionFile:
         return said
 
     def _replace(self, text: str) -> None:
-        descriptor, name = tempfile.mkstemp(prefix=f".{FILE}.", dir=self.path.parent)
-        temporary = Path(name)
+        temporary = self.path.with_name(f".{FILE}.{secrets.token_hex(4)}")
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            with temporary.open("x", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
-                os.fsync(descriptor)
-            temporary.chmod(self._mode())
+                os.fsync(file.fileno())
+            with suppress(FileNotFoundError):
+                shutil.copymode(self.path, temporary)
             temporary.replace(self.path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-
-    def _mode(self) -> int:
-        try:
-            return self.path.stat().st_mode & 0o777
-        except FileNotFoundError:
-            mask = os.umask(0)
-            os.umask(mask)
-            return 0o666 & ~mask
