@@ -109,8 +109,9 @@ class WantedNetwork:
 
     def for_whom(self, running: Mapping[str, int]) -> str:
         """Of the identities that wait for it, the one that has the fewest loads running."""
-        whos = {waiter.who for waiter in self.waiters} or {self.who}
-        return min(whos, key=lambda who: (running.get(who, 0), who))
+        if len(self.waiters) < 2:  # as usual: a queue asks it often
+            return next(iter(self.waiters)).who if self.waiters else self.who
+        return min((waiter.who for waiter in self.waiters), key=lambda who: running.get(who, 0))
 
 
 def next_load(waiting: Iterable[WantedNetwork], running: Mapping[str, int]) -> WantedNetwork:
