@@ -7,14 +7,12 @@ from typing import Protocol
 
 from headrace.server.settings.settings import Settings
 from headrace.server.shared_memory.handover import SUFFIX, HandoverSocket
+from headrace.server.transport.front_end import FrontEnd
 from headrace.server.transport.unix_socket import Permissions, SocketFile, owner_of
 
 
-class ListeningFrontEnd(Protocol):
-    """A front end that can listen at a path. Other methods: as `FrontEnd`."""
-
-    @property
-    def connections(self) -> int: ...
+class ListeningFrontEnd(FrontEnd, Protocol):
+    """A front end that can listen at a path."""
 
     def listen(self, path: str) -> None:
         """Makes a socket there. Connections wait until `start`.
@@ -22,12 +20,6 @@ class ListeningFrontEnd(Protocol):
         Raises:
             InvalidArgument, OSError: it cannot be made.
         """
-
-    async def start(self) -> None: ...
-
-    async def lost(self) -> None: ...
-
-    async def stop(self, seconds: float) -> None: ...
 
 
 class UnixFrontEnd:
