@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from types import TracebackType
 from typing import IO, Any, Self
 
 from tests.support.patience import PATIENCE_SECONDS
@@ -29,12 +28,7 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
         self._pipe(self._process.stdin).close()
         self._pipe(self._process.stdout).close()

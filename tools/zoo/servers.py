@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from types import TracebackType
 from typing import Self
 
 from headrace.client import Client
@@ -23,12 +22,7 @@ class Servers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.discard()
 
     def client(self) -> Client:
