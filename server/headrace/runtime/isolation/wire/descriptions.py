@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import astuple, fields, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -20,20 +21,10 @@ _STANDARD: Final = {key.name: key for key in STANDARD_KEYS}
 def schema_to_json(schema: ConfigSchema) -> list[dict[str, Any]]:
     return [
         {
-            "name": key.name,
+            **{each.name: getattr(key, each.name) for each in fields(key)},
             "kind": key.kind.__name__,
-            "default": key.default,
-            "description": key.description,
-            "unit": key.unit,
-            "choices": list(key.choices),
-            "minimum": key.minimum,
-            "maximum": key.maximum,
             "words": dict(key.words),
-            "form": key.form,
-            "mutable": key.mutable,
-            "scope": key.scope,
-            "paths": key.paths,
-            "max_length": key.max_length,
+            "check": None,
         }
         for key in schema
     ]
@@ -46,23 +37,14 @@ def schema_from_json(keys: list[dict[str, Any]]) -> ConfigSchema:
 
 def _key(facts: dict[str, Any]) -> Key[Any]:
     standard = _STANDARD.get(facts["name"])
-    return Key(
-        facts["name"],
-        _KINDS[facts["kind"]],
-        facts["default"],
-        facts["description"],
-        unit=facts["unit"],
-        choices=tuple(facts["choices"]),
-        minimum=facts["minimum"],
-        maximum=facts["maximum"],
-        words=MappingProxyType(facts["words"]),
-        check=standard.check if standard is not None and standard.form == facts["form"] else None,
-        form=facts["form"],
-        mutable=facts["mutable"],
-        scope=facts["scope"],
-        paths=facts["paths"],
-        max_length=facts["max_length"],
-    )
+    check = standard.check if standard is not None and standard.form == facts["form"] else None
+    made = {
+        "kind": _KINDS[facts["kind"]],
+        "choices": tuple(facts["choices"]),
+        "words": MappingProxyType(facts["words"]),
+        "check": check,
+    }
+    return Key(**(facts | made))
 
 
 def of_network(config: Configuration) -> dict[str, str]:
@@ -81,17 +63,12 @@ def parameter_from_json(facts: Any) -> ParameterValue:
 
 
 def profile_to_json(profile: LayerProfile) -> list[Any]:
-    return [
-        *(profile.layer, profile.op_type, profile.device, profile.execution_type),
-        *(profile.seconds, list(profile.origins), profile.subgraph),
-    ]
+    return list(astuple(profile))
 
 
 def profile_from_json(facts: list[Any]) -> LayerProfile:
-    layer, op_type, device, execution_type, seconds, origins, subgraph = facts
-    return LayerProfile(
-        layer, op_type, device, execution_type, float(seconds), tuple(origins), subgraph
-    )
+    profile = LayerProfile(*facts)
+    return replace(profile, origins=tuple(profile.origins))
 
 
 def query_to_json(result: QueryResult) -> dict[str, Any]:
