@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 import onnx_ir as ir
@@ -223,60 +223,27 @@ class LoadRequest:
 def options_to_json(options: NetworkOptions) -> dict[str, Any]:
     """The options as values for JSON, without `members`, because the device's name has these."""
     return {
-        "inputs": {
-            name: {
-                "dtype": _dtype_name(each.dtype),
-                "layout": each.layout,
-                "network_layout": each.network_layout,
-                "resize": each.resize,
-                "mean": list(each.mean),
-                "scale": list(each.scale),
-                "shape": each.shape,
-            }
-            for name, each in options.inputs.items()
-        },
-        "outputs": {
-            name: {
-                "dtype": _dtype_name(output.dtype),
-                "layout": output.layout,
-                "network_layout": output.network_layout,
-                "shape": output.shape,
-            }
-            for name, output in options.outputs.items()
-        },
+        "inputs": {name: _told(each) for name, each in options.inputs.items()},
+        "outputs": {name: _told(each) for name, each in options.outputs.items()},
         "affinities": dict(options.affinities),
     }
 
 
 def options_from_json(facts: Mapping[str, Any]) -> NetworkOptions:
     """The inverse of `options_to_json`; raises as `LoadRequest.from_json`."""
-    inputs = {
-        name: InputOptions(
-            dtype=_dtype(each["dtype"]),
-            layout=each["layout"],
-            network_layout=each["network_layout"],
-            resize=each["resize"],
-            mean=tuple(each["mean"]),
-            scale=tuple(each["scale"]),
-            shape=_shape(each),
-        )
-        for name, each in facts["inputs"].items()
-    }
-    outputs = {
-        name: OutputOptions(
-            dtype=_dtype(each["dtype"]),
-            layout=each["layout"],
-            network_layout=each["network_layout"],
-            shape=_shape(each),
-        )
-        for name, each in facts["outputs"].items()
-    }
+    inputs = {name: InputOptions(**_read(each)) for name, each in facts["inputs"].items()}
+    outputs = {name: OutputOptions(**_read(each)) for name, each in facts["outputs"].items()}
     return NetworkOptions(inputs, outputs, dict(facts["affinities"]))
 
 
-def _shape(facts: Mapping[str, Any]) -> tuple[int | None, ...] | None:
-    shape = facts.get("shape")  # older servers wrote none
-    return None if shape is None else tuple(shape)
+def _told(options: InputOptions | OutputOptions) -> dict[str, Any]:
+    return {**asdict(options), "dtype": _dtype_name(options.dtype)}
+
+
+def _read(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, whose tuples are lists in JSON. Older servers wrote no shape."""
+    tuples = {name: tuple(given) for name, given in facts.items() if isinstance(given, list)}
+    return {**facts, **tuples, "dtype": _dtype(facts["dtype"])}
 
 
 def _dtype_name(dtype: ir.DataType | None) -> str | None:
