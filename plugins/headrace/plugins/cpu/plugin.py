@@ -219,7 +219,7 @@ class CpuPlugin(SessionPlugin):
             files = self._weight_files(config)
             opened = packed.open_kept(digest, is_safe, provider, settings, token, files)
             if opened is None:
-                raise FailedPrecondition("its weights are not in the cache", field="blob")
+                raise FailedPrecondition("its weights are not in the cache any more", field="blob")
             return opened
 
         made = self._made(

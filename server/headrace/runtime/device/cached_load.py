@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.cache.entry import CacheKey, EntryRefused
@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 MakeNetwork: TypeAlias = Callable[[], Network]
 """Makes the network as the device gets it, each time the same one."""
+ANEW: Final = "compiled anew: "
+"""How the note begins that says why the backend's bytes were not used."""
 Compile: TypeAlias = Callable[[MakeNetwork, Configuration, CancelToken], LoadResult]
 Restore: TypeAlias = Callable[[bytes, MakeNetwork, Configuration, CancelToken], LoadResult]
 
@@ -129,8 +131,10 @@ class _Load:
             return replace(made, from_cache=True)
         if made is None:
             made = self.how.compile_anew(network, config, token)
-        else:
-            self._refuse(key, "the backend refused it")
+        else:  # an old driver's entry, or one whose weights were removed to make room
+            self._count("refused")
+            why = "; ".join(note for note in made.notes if note.startswith(ANEW))
+            _log.info("cache entry %s/%s of %s: %s", self.folder, key.name, self.how.device, why)
         self._count("miss")
         if token.error is None:
             self._keep(key, made.network)
@@ -169,7 +173,7 @@ class _Load:
     def _refuse(self, key: CacheKey, why: str) -> None:
         self._count("refused")
         _log.warning("cache entry %s/%s of %s: %s", self.folder, key.name, self.how.device, why)
-        self.notes.append("compiled anew: the cache's entry was not used")
+        self.notes.append(f"{ANEW}the cache's entry was not used")
 
     def _keep(self, key: CacheKey, made: ExecutableNetwork) -> None:
         try:

@@ -21,7 +21,7 @@ from headrace.runtime.config.standard_keys import (
     DISABLE_TRANSFORMATIONS,
     INFERENCE_PRECISION_HINT,
 )
-from headrace.runtime.device.cached_load import Compile, MakeNetwork, cached
+from headrace.runtime.device.cached_load import ANEW, Compile, MakeNetwork, cached
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.extensions import Extensions
@@ -185,7 +185,7 @@ class CompiledPlugin(Device):
             if token.error is not None or isinstance(error, Unavailable):
                 raise  # nobody waits, or the device is down: the bytes are not at fault
             compiled = self._compile(network(), config, token)
-            return LoadResult(compiled, (f"compiled anew: {error.message}",))
+            return LoadResult(compiled, (f"{ANEW}{error.message}",))
 
     def _reopen(
         self, native: bytes, network: MakeNetwork, config: Configuration, token: CancelToken

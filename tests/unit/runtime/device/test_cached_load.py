@@ -196,18 +196,33 @@ def test_an_entry_that_was_not_trusted_is_replaced(
     assert plugin.load_network(Load(network)).loaded_from_cache
 
 
-@pytest.mark.parametrize("error", [FailedPrecondition("another driver"), RuntimeError("no")])
+@pytest.mark.parametrize(
+    ("error", "note", "level"),
+    [
+        (FailedPrecondition("another driver"), "another driver", "INFO"),
+        (RuntimeError("no"), "the cache's entry was not used", "WARNING"),
+    ],
+)
 def test_a_backend_that_does_not_take_an_entry_compiles(
-    plugin: ExportingPlugin, network: Network, cache: NetworkCache, error: Exception
+    plugin: ExportingPlugin,
+    network: Network,
+    cache: NetworkCache,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    note: str,
+    level: str,
 ) -> None:
     def refuse(_: bytes) -> None:
         raise error
 
     plugin.load_network(Load(network))
     plugin.takes = refuse
+    caplog.set_level("INFO")
     made = plugin.load_network(Load(network))
     assert not made.loaded_from_cache
-    assert "compiled anew: the cache's entry was not used" in made.notes
+    assert made.notes == (f"compiled anew: {note}",)
+    (logged,) = [each for each in caplog.records if "cache entry" in each.message]
+    assert logged.levelname == level
     assert len(plugin.compiled) == 2
     assert events(cache) == {"miss": 2, "refused": 1}
 
