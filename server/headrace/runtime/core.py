@@ -127,7 +127,9 @@ class Core:
         self._timer = Timer()
         self._executors = ExecutorManager()
         self._loads = LoadExecutor(asker=asker)
-        self._life = NetworkLife(self.networks, self.counters, self._loads, store, budget)
+        self._life = NetworkLife(
+            self.networks, self.counters, self._loads, store, budget, self.models.note
+        )
         self.budget = budget
         self.clients_networks_leave = clients_networks_leave and bool(budget)
         self.networks.cold.asked = self.counters.count_cold

@@ -2,8 +2,10 @@
 
     ROOT/models/DIGEST.compiled     digest, ports, operators and sizes of a model, as JSON
 
-An entry is named after the bytes of the model's file, and after all that reads them. It is signed
-as the cache's other entries are, because the checks of a model that has one are left out.
+An entry is named after the bytes of the model's files, and after all that reads them. A model with
+external data has another one, named after the model's own file, that says which files are beside
+it. Entries are signed as the cache's others are, because the checks of a model that has one are
+left out.
 """
 
 from __future__ import annotations
@@ -14,25 +16,24 @@ import importlib.metadata
 import json
 import logging
 import os
-import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.cache.entry import CacheKey, EntryRefused
 from headrace.runtime.cache.file_notes import FileNotes
-from headrace.runtime.errors import FailedPrecondition
-from headrace.runtime.intake.external import SPOOLED_BYTES
+from headrace.runtime.intake.external import FilesInFolder
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.intake.model_files import OWN, ModelFiles
 from headrace.runtime.intake.read import open_file
-from headrace.runtime.network.facts import facts_from_json, facts_to_json
+from headrace.runtime.network.facts import FACTS, facts_from_json, facts_to_json
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.system.file_identity import FileIdentity
-from headrace.runtime.system.mapped_files import MappedFiles
 
 _log = logging.getLogger(__name__)
 
@@ -40,26 +41,14 @@ _FOLDER: Final = "models"
 _READERS: Final = ("headrace", "onnx", "onnx-ir")
 _MOST_BYTES: Final = 2**20
 """What is known of a model does not take more. Some say very much of themselves."""
-_FACTS: Final = (
-    "defaults",
-    "digest",
-    "inputs",
-    "notes",
-    "operators",
-    "outputs",
-    "properties",
-    "random_layers",
-    "size",
-    "weight_bytes",
-    "widened_bytes",
-)
+_MOST_FILES: Final = 12
+"""A model with more files beside it is read at each start. Each of them would stay open."""
 
 
 class KnownModels:
     """Reads models. Thread-safe.
 
-    A file whose bytes were read before is not read again while it is the same file. It stays open
-    for a network that was not read, so that another file may take its place.
+    A file whose bytes were read before is not read again while it is the same file.
 
     Args:
         cache: the server's cache; None if it has none. Then each model is read at once.
@@ -72,129 +61,130 @@ class KnownModels:
 
     def from_bytes(self, data: Buffer) -> Network:
         """As `Network.from_bytes`. The model is read later, if it is known."""
-        limits = self._limits
-
-        def read() -> Network:
-            return Network.from_bytes(data, limits, spooled=True)
-
-        if self._cache is None:
-            return read()
-        digest = _digest(data)
-        facts = self._facts(digest)
-        return self._spooled(data, facts) if facts is not None else self._noted(digest, read())
+        digests = {OWN: hashlib.sha256(data).hexdigest()}
+        known = self._known(digests)
+        if known is not None:
+            return Network.from_source(
+                ModelFiles.written([data], digests, self._limits), known.facts
+            )
+        network = Network.from_bytes(data, self._limits, spooled=True)
+        if self._cache is not None:
+            self._note(network, (), digests)
+        return network
 
     def from_file(self, path: Path, folder: Path, *, spooled: bool, root: Path | None) -> Network:
         """As `Network.from_file`. The model is read later, if it is known and stays loaded."""
         limits = self._limits
+        external = FilesInFolder(folder, path.parent, limits)
         with open_file(path, folder, limits, root) as file:
-            known = self._of_file(path, file) if spooled else None
+            known = self._of_file(file, external) if spooled else None
             if known is not None:
                 return known
-            identity, data = FileIdentity.of(file.fileno()), file.read()
-        network = Network.from_data(data, path, folder, limits, spooled=spooled)
-        if not spooled or self._cache is None:
-            return network
-        digest = _digest(data)
-        self._saw(path, identity, digest)
-        return self._noted(digest, network)
+            place, identity = Path(file.name), FileIdentity.of(file.fileno())
+            data = file.read()
+        network = Network.from_data(data, external, limits, spooled=spooled)
+        if spooled and self._cache is not None:
+            own = hashlib.sha256(data).hexdigest()
+            self._saw(place, identity, own)
+            beside = external.digests()
+            self._note(network, [*beside], {OWN: own}, {OWN: own, **beside})
+        return network
+
+    def note(self, network: Network) -> None:
+        """Notes what is known of a network, for whoever reads what the network writes."""
+        if self._cache is not None and network.is_read:
+            self._note(network, (), {OWN: network.digest})
 
     # -- inside --
 
-    def _of_file(self, path: Path, file: BufferedReader) -> Network | None:
+    def _of_file(self, file: BufferedReader, external: FilesInFolder) -> Network | None:
         """The network of a file, which is read later; None if it is not known."""
-        if self._notes is None:
+        if self._cache is None:
             return None
-        identity = FileIdentity.of(file.fileno())
+        files = {OWN: file}
+        digests = {OWN: self._digest(file)}
+        known = self._known(digests)
+        with ExitStack() as opened:
+            if known is not None and known.beside:
+                for location in known.beside:
+                    files[location] = opened.enter_context(external.open(location))
+                    digests[location] = self._digest(files[location])
+                known = self._known(digests)
+            if known is None:
+                return None
+            kept = {location: os.dup(each.fileno()) for location, each in files.items()}
+        return Network.from_source(ModelFiles(kept, digests, self._limits), known.facts)
+
+    def _digest(self, file: BufferedReader) -> str:
+        assert self._notes is not None
+        path, identity = Path(file.name), FileIdentity.of(file.fileno())
         digest = self._notes.get(path, identity)
         if digest is None:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             file.seek(0)
             self._saw(path, identity, digest)
-        facts = self._facts(digest)
-        if facts is None:
-            return None
-        kept = _KeptFile(file, digest)
-        return Network.unread(
-            lambda: Network.from_bytes(kept.read(), self._limits, spooled=True), facts
-        )
+        return digest
 
     def _saw(self, path: Path, identity: FileIdentity, digest: str) -> None:
         if identity.is_settled:
             assert self._notes is not None
             self._notes.set(path, identity, digest)
 
-    def _facts(self, digest: str) -> Mapping[str, Any] | None:
-        """What is known of a model; None if nothing is."""
-        assert self._cache is not None
+    def _known(self, digests: Mapping[str, str]) -> _Known | None:
+        """What is known of a model; None if nothing is.
+
+        Args:
+            digests: of its own file alone, to learn which files are beside it, or of all its files.
+        """
+        if self._cache is None:
+            return None
         try:
-            found = self._cache.read(_FOLDER, self._key(digest))
-            return None if found is None else facts_from_json(json.loads(found), _FACTS)
+            found = self._cache.read(_FOLDER, self._key(digests))
+            if found is None:
+                return None
+            told = json.loads(found)
+            beside = tuple(map(str, told["beside"]))
+            return _Known(beside, facts_from_json(told["facts"], FACTS))
         except (EntryRefused, KeyError, TypeError, ValueError) as error:
             _log.warning("what is known of a model is not used: %s", error)
             return None
 
-    def _spooled(self, data: Buffer, facts: Mapping[str, Any]) -> Network:
-        files, kept = MappedFiles(), memoryview(data)
-        if len(kept) >= SPOOLED_BYTES:
-            (kept,) = files.spool([kept])
+    def _note(self, network: Network, beside: Sequence[str], *of: Mapping[str, str]) -> None:
+        """Notes what is known of a network now.
 
-        def read() -> Network:
-            return Network.from_bytes(kept, self._limits, spooled=True)
-
-        return Network.unread(read, facts, files)
-
-    def _noted(self, digest: str, network: Network) -> Network:
-        """Notes what is known of a network now. Returns the network."""
+        Args:
+            beside: the locations of the files beside its model.
+            of: the digests of files that it can be read from.
+        """
         assert self._cache is not None
-        if not network.is_self_contained:
-            return network
-        text = json.dumps(facts_to_json(network, _FACTS), separators=(",", ":")).encode()
-        if len(text) <= _MOST_BYTES:
+        told = {"beside": beside, "facts": facts_to_json(network, FACTS)}
+        text = json.dumps(told, separators=(",", ":")).encode()
+        if len(text) > _MOST_BYTES or len(beside) > _MOST_FILES:
+            return
+        for key in set(map(self._key, of)):
             try:
-                self._cache.write(_FOLDER, self._key(digest), text)
+                self._cache.write(_FOLDER, key, text)
             except (OSError, ValueError) as error:
                 _log.warning("what is known of a model is not kept: %s", error)
-        return network
 
-    def _key(self, digest: str) -> CacheKey:
+    def _key(self, digests: Mapping[str, str]) -> CacheKey:
         facts = {
-            "model": digest,
+            "model": digests,
             "limits": dataclasses.asdict(self._limits),
             **_readers(),
         }
         return CacheKey(json.dumps(facts, sort_keys=True, separators=(",", ":")))
 
 
-class _KeptFile:
-    """A file that stays open, and so is there under whatever name.
-
-    Args:
-        digest: of its bytes.
+class _Known(NamedTuple):
+    """
+    Attributes:
+        beside: the locations of the files beside the model.
+        facts: as `Network.from_source` takes them.
     """
 
-    def __init__(self, file: BufferedReader, digest: str) -> None:
-        self._descriptor = os.dup(file.fileno())
-        self._digest = digest
-        weakref.finalize(self, os.close, self._descriptor)
-
-    def read(self) -> bytes:
-        """
-        Raises:
-            FailedPrecondition: it was written to.
-        """
-        with open(self._descriptor, "rb", closefd=False) as file:
-            file.seek(0)
-            data = file.read()
-        if _digest(data) != self._digest:
-            raise FailedPrecondition(
-                "the model's file was written to since the network was loaded; load it again",
-                field="model",
-            )
-        return data
-
-
-def _digest(data: Buffer) -> str:
-    return hashlib.sha256(data).hexdigest()
+    beside: tuple[str, ...]
+    facts: Mapping[str, Any]
 
 
 @cache

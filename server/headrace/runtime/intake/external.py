@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -25,11 +28,6 @@ class ExternalFiles:
 
     def __init__(self, most_bytes: int = 0) -> None:
         self.most_bytes = most_bytes
-
-    @property
-    def are_used(self) -> bool:
-        """Whether a tensor lies in one of the files."""
-        return False
 
     def find(self, location: str, what: str) -> memoryview:
         """The bytes of the file in which the tensor `what` lies.
@@ -54,44 +52,83 @@ class FilesInFolder(ExternalFiles):
     Args:
         folder: the folder that the files must be in.
         base: the model's own folder. Locations are relative to it.
-        mapped: collects the files that are mapped.
+
+    Attributes:
+        mapped: the files that are mapped.
     """
 
-    def __init__(self, folder: Path, base: Path, limits: Limits, mapped: MappedFiles) -> None:
+    def __init__(self, folder: Path, base: Path, limits: Limits) -> None:
         super().__init__(limits.tensor_bytes)
         self._folder = folder.resolve()
         self._base = base
         self._limits = limits
-        self._mapped = mapped
         self._files: dict[Path, memoryview] = {}
-
-    @property
-    def are_used(self) -> bool:
-        return bool(self._files)
+        self.mapped = MappedFiles()
+        self._places: dict[str, Path] = {}  # what the locations lead to
 
     def find(self, location: str, what: str) -> memoryview:
+        path = self._path(location, what)
+        if path not in self._files:
+            self._files[path] = self._map(path, location, what)
+        self._places[location] = path
+        return self._files[path]
+
+    def open(self, location: str) -> BufferedReader:
+        """The file at a location. Raises as `find`."""
+        return self._open(self._path(location, "a weight"), location, "a weight")
+
+    def digests(self) -> dict[str, str]:
+        """The SHA-256, in hexadecimal, of each file in which tensors lie, by location."""
+        return {
+            location: hashlib.sha256(self._files[path]).hexdigest()
+            for location, path in self._places.items()
+        }
+
+    # -- inside --
+
+    def _path(self, location: str, what: str) -> Path:
         if not is_inside(location):
             raise _outside(location, what)
         # Unlike Path.resolve, this accepts a loop of links. Opening the loop fails below.
         path = Path(os.path.realpath(self._base / location[: self._limits.name_length]))
         if not path.is_relative_to(self._folder):
             raise _invalid(f"{what} lies in {location!r}, which leads out of the model's folder")
-        if path not in self._files:
-            self._files[path] = self._map(path, location, what)
-        return self._files[path]
+        return path
 
     def _map(self, path: Path, location: str, what: str) -> memoryview:
-        try:
+        with self._open(path, location, what) as file, _readable(location, what):
+            return self.mapped.map(file.fileno())
+
+    @staticmethod
+    def _open(path: Path, location: str, what: str) -> BufferedReader:
+        with _readable(location, what):
             if not path.is_file():  # opening a pipe would wait for its other end
                 raise OSError("not a file")
-            with path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size == 0:
-                    return memoryview(b"")
-                return self._mapped.map(file)
-        except (OSError, ValueError) as error:
-            # Leave out the system error's file name, so that clients do not see the folders.
-            why = (isinstance(error, OSError) and error.strerror) or error
-            raise _invalid(f"{what} lies in {location!r}, which cannot be read: {why}") from error
+            return path.open("rb")
+
+
+class OpenFiles(ExternalFiles):
+    """Files that are open. They are mapped, not read.
+
+    Args:
+        files: their descriptors, by location.
+
+    Attributes:
+        mapped: the files that are mapped.
+
+    Raises:
+        OSError, ValueError: a file cannot be mapped.
+    """
+
+    def __init__(self, files: Mapping[str, int], limits: Limits) -> None:
+        super().__init__(limits.tensor_bytes)
+        self.mapped = MappedFiles()
+        self._files = {location: self.mapped.map(each) for location, each in files.items()}
+
+    def find(self, location: str, what: str) -> memoryview:
+        if location not in self._files:
+            raise _outside(location, what)
+        return self._files[location]
 
 
 class SentFiles(ExternalFiles):
@@ -140,6 +177,20 @@ class SentFiles(ExternalFiles):
         if self._unused:
             name = min(self._unused)[:200]
             raise _invalid(f"no weights of the model lie in the file {name!r}; leave it out")
+
+
+@contextmanager
+def _readable(location: str, what: str) -> Iterator[None]:
+    """
+    Raises:
+        InvalidModel: the file in which the tensor `what` lies cannot be read.
+    """
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        # Leave out the system error's file name, so that clients do not see the folders.
+        why = (isinstance(error, OSError) and error.strerror) or error
+        raise _invalid(f"{what} lies in {location!r}, which cannot be read: {why}") from error
 
 
 def is_inside(path: str) -> bool:

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake import naming, parts, zip_maps
 from headrace.runtime.intake.check import check_model
-from headrace.runtime.intake.external import ExternalFiles, FilesInFolder, SentFiles
+from headrace.runtime.intake.external import ExternalFiles, FilesInFolder, OpenFiles, SentFiles
 from headrace.runtime.intake.inlining import settle_functions
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.intake.references import check_references
@@ -63,8 +63,7 @@ def from_bytes(
 def from_file(
     data: Buffer,
     limits: Limits,
-    files: MappedFiles,
-    external: FilesInFolder,
+    external: FilesInFolder | OpenFiles,
     *,
     spooled: bool = False,
     notes: list[str] | None = None,
@@ -75,12 +74,12 @@ def from_file(
 
     Args:
         external: where its external data may be.
-        files, spooled, notes: as in `from_bytes`.
+        spooled, notes: as in `from_bytes`.
 
     Raises:
         InvalidModel: as `from_bytes`, or a file cannot be read or is outside its folder.
     """
-    return _model(data, limits, files, spooled, external, notes)
+    return _model(data, limits, external.mapped, spooled, external, notes)
 
 
 def read_file(path: Path, folder: Path, limits: Limits, root: Path | None = None) -> bytes:

@@ -17,6 +17,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
+from headrace.runtime.config.standard_keys import CACHE_DIR
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import (
     Cancelled,
@@ -107,6 +108,7 @@ class NetworkLife:
         loads: the threads that load and close.
         store: saves clients' networks. With None nothing is saved.
         budget: the memory that networks may take.
+        note: called with a saved network, so that its model need not be read after a restart.
 
     Attributes:
         room: the memory that they take.
@@ -119,6 +121,7 @@ class NetworkLife:
         loads: LoadExecutor,
         store: NetworkStore | None,
         budget: MemoryBudget,
+        note: Callable[[Network], None],
     ) -> None:
         self.room = MemoryRoom(budget, self._evict, networks.cold, family_bytes)
         networks.cold.left = self.room.look_again
@@ -126,6 +129,7 @@ class NetworkLife:
         self._counters = counters
         self._loads = loads
         self._store = store
+        self._note = note
         self._changing = threading.Lock()
         self._loading: dict[Future[NetworkEntry], _Load] = {}
 
@@ -431,6 +435,8 @@ class NetworkLife:
             if executable.notes:
                 counters.series.get(NOTES).add(len(executable.notes))
             self._networks.publish(entry, executable, self._close_later)
+        if store is not None and not by_name and executable.config[CACHE_DIR]:
+            self._note(record.given)
 
     def _fail(self, load: _Load, error: BaseException) -> None:
         entry = load.entry

@@ -42,6 +42,10 @@ _FORMS: Final[Mapping[str, _Form]] = {
 }
 
 
+FACTS: Final = tuple(_FORMS)
+"""All that a network says of itself before it is compiled."""
+
+
 def facts_to_json(network: Network, names: Iterable[str]) -> dict[str, Any]:
     """These properties of a network, as `Network.unread` takes them."""
     return {name: _FORMS[name].to_json(getattr(network, name)) for name in names}

@@ -15,7 +15,8 @@ import onnx_ir as ir
 
 from headrace.runtime.intake import naming, onnx_bytes, provenance
 from headrace.runtime.intake import read as intake
-from headrace.runtime.intake.external import FilesInFolder
+from headrace.runtime.intake.external import FilesInFolder, OpenFiles
+from headrace.runtime.intake.model_files import ModelFiles
 from headrace.runtime.intake.read import Limits
 from headrace.runtime.intake.zip_maps import CLASSES, Classes, from_metadata
 from headrace.runtime.network.constants import tensor_of
@@ -119,10 +120,10 @@ class Network:
         notes: changes to the network as it was given that may show in its results, and what lay
             beside it and has no effect.
         is_kept: whether somebody keeps the network for later loads, with all that is made of it.
-        is_self_contained: whether none of its weights lie in files beside the model.
+        source: the files that it is read from, until then and later; None if they are not kept.
     """
 
-    is_self_contained = True
+    source: ModelFiles | None = None
     _read: Callable[[], Network]  # until the model is read, as `_reading`
     _reading: AbstractContextManager[object]
 
@@ -137,19 +138,24 @@ class Network:
         self._derived: dict[Hashable, Any] | None = None
 
     @classmethod
-    def unread(
-        cls,
-        read: Callable[[], Network],
-        facts: Mapping[str, Any],
-        files: MappedFiles | None = None,
-    ) -> Self:
+    def from_source(cls, source: ModelFiles, facts: Mapping[str, Any]) -> Network:
+        """As `unread`, of a model that is read from its files."""
+
+        def read() -> Network:
+            return Network.from_data(*source.read(), source.limits, spooled=True)
+
+        network = Network.unread(read, facts)
+        network.source = source
+        return network
+
+    @classmethod
+    def unread(cls, read: Callable[[], Network], facts: Mapping[str, Any]) -> Self:
         """A network whose model is read when somebody asks for it. What is known of it without its
         model must be what its model says.
 
         Args:
             read: returns the network, each time the same one. It may raise as a load does.
             facts: the values of some of its properties, and its `notes`.
-            files: that `read` reads.
         """
         network = cls.__new__(cls)
         vars(network).update(
@@ -157,7 +163,7 @@ class Network:
             _model=None,
             _read=read,
             _reading=RLock(),
-            _files=files,
+            _files=None,
             _derived=None,
         )
         return network
@@ -229,20 +235,22 @@ class Network:
             InvalidModel: whatever is wrong with the model, hostile or not.
         """
         data = intake.read_file(path, folder, limits, root)
-        return cls.from_data(data, path, folder, limits, spooled=spooled)
+        external = FilesInFolder(folder, path.parent, limits)
+        return cls.from_data(data, external, limits, spooled=spooled)
 
     @classmethod
     def from_data(
-        cls, data: Buffer, path: Path, folder: Path, limits: Limits, *, spooled: bool = False
+        cls,
+        data: Buffer,
+        external: FilesInFolder | OpenFiles,
+        limits: Limits,
+        *,
+        spooled: bool = False,
     ) -> Network:
         """As `from_file`, with the bytes of the file."""
-        files = MappedFiles()
         notes: list[str] = []
-        external = FilesInFolder(folder, path.parent, limits, files)
-        model = intake.from_file(data, limits, files, external, spooled=spooled, notes=notes)
-        network = cls(model, files, tuple(notes))
-        network.is_self_contained = not external.are_used
-        return network
+        model = intake.from_file(data, limits, external, spooled=spooled, notes=notes)
+        return cls(model, external.mapped, tuple(notes))
 
     def clone(self) -> Network:
         """A copy that shares the tensors. No weight is copied."""

@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from headrace.runtime.system.memory_limit import memory_limit
 
@@ -54,13 +53,18 @@ class MappedFiles:
     def __init__(self) -> None:
         self._maps: list[mmap.mmap] = []
 
-    def map(self, file: IO[bytes]) -> memoryview:
-        """The bytes of a file, read-only. The file must not be empty.
+    def map(self, file: int) -> memoryview:
+        """The bytes of an open file, read-only.
+
+        Args:
+            file: its descriptor.
 
         Raises:
             OSError, ValueError: the file cannot be mapped.
         """
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if os.fstat(file).st_size == 0:
+            return memoryview(b"")
+        mapped = mmap.mmap(file, 0, access=mmap.ACCESS_READ)
         self._maps.append(mapped)
         return memoryview(mapped)
 
@@ -75,7 +79,7 @@ class MappedFiles:
                     offsets.append(file.seek(end + -end % _ALIGNMENT_BYTES))
                     file.write(piece)
                 file.flush()
-                view = self.map(file)
+                view = self.map(file.fileno())
         except OSError as error:
             _log.warning("weights stay in memory: no room for a temporary file: %s", error)
             return list(pieces)

@@ -16,14 +16,13 @@ from pathlib import Path
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
-from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, NotLoaded
+from headrace.runtime.errors import HeadraceError, Internal, NotLoaded
 from headrace.runtime.loading.entry import NetworkState, Residence, owner_of
 from headrace.runtime.loading.registry import NetworkEntry
 from headrace.runtime.loading.shadows.shadow import Shadow
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.description import DEVICE
 from headrace.runtime.system.asker import asking
-from headrace.runtime.system.atomic_file import read_file
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.access.networks import owner_as_asker
 from headrace.server.logs import log_internal_error
@@ -223,13 +222,7 @@ class Startup:
         self._changed(request.name)
 
     def _read(self, model: Path) -> Network:
-        try:
-            data = read_file(model)
-        except OSError as error:
-            raise FailedPrecondition(
-                f"its model cannot be read from the state directory: {error.strerror}"
-            ) from error
-        return self._core.models.from_bytes(data)
+        return self._core.models.from_file(model, model.parent, spooled=True, root=None)
 
     def _cannot_begin(self, request: LoadRequest, error: HeadraceError, owner: object) -> None:
         reason = text_of(error)

@@ -225,10 +225,82 @@ def test_what_is_damaged_is_read_and_noted_anew(
     assert not network_of(cache, file).is_read
 
 
-def test_a_model_with_weights_beside_it_is_read(cache: NetworkCache, file: Path) -> None:
-    onnx.save(model(), file, save_as_external_data=True, location="weights", size_threshold=0)
-    assert not network_of(cache, file).is_self_contained
+def beside(file: Path, scale: float = 1.0, name: str = "weights") -> None:
+    """Saves the model with its weights in another file."""
+    made = model()
+    (weight,) = made.graph.initializer
+    scaled = onnx.numpy_helper.to_array(weight) * np.float32(scale)
+    weight.CopyFrom(onnx.numpy_helper.from_array(scaled, "w"))
+    file.with_name(name).unlink(missing_ok=True)
+    onnx.save(made, file, save_as_external_data=True, location=name, size_threshold=0)
+
+
+def test_a_known_model_with_weights_beside_it_tells_the_same_without_being_read(
+    cache: NetworkCache, file: Path
+) -> None:
+    beside(file)
+    first, second = network_of(cache, file), network_of(cache, file)
+    assert (first.is_read, second.is_read) == (True, False)
+    assert told(second) == told(first)
+    beside(file, scale=2)
+    assert second.to_bytes() == first.to_bytes(), "it is read from the file that was there"
+
+
+def test_a_model_is_read_for_each_file_of_weights_beside_it(
+    cache: NetworkCache, file: Path
+) -> None:
+    known = []
+    for scale in (1, 2):
+        beside(file, scale)
+        known.append(network_of(cache, file))
+    assert [each.is_read for each in known] == [True, True]
+    for scale, first in zip((1, 2), known, strict=True):
+        beside(file, scale)
+        again = network_of(cache, file)
+        assert not again.is_read
+        assert again.digest == first.digest
+
+
+def test_weights_beside_a_known_model_that_were_written_to_are_refused(
+    cache: NetworkCache, file: Path
+) -> None:
+    beside(file)
+    network_of(cache, file)
+    known = network_of(cache, file)
+    with file.with_name("weights").open("r+b") as weights:
+        weights.write(b"other")
+    with pytest.raises(FailedPrecondition, match="written to since"):
+        known.to_bytes()
+
+
+def test_a_known_model_without_its_file_of_weights_is_refused(
+    cache: NetworkCache, file: Path
+) -> None:
+    beside(file)
+    network_of(cache, file)
+    file.with_name("weights").unlink()
+    with pytest.raises(InvalidModel, match=r"'weights', which cannot be read: not a file"):
+        network_of(cache, file)
+
+
+def test_a_model_with_many_files_beside_it_is_read(
+    cache: NetworkCache, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.runtime.cache.models._MOST_FILES", 0)
+    beside(file)
     assert network_of(cache, file).is_read
+    assert network_of(cache, file).is_read
+
+
+def test_a_noted_network_is_known_where_it_was_written(cache: NetworkCache, file: Path) -> None:
+    """So a client's network is, which the state directory keeps."""
+    models, first = KnownModels(cache, Limits()), network_of(None, file)
+    file.write_bytes(first.to_bytes())
+    models.note(first)
+    second = network_of(cache, file)
+    assert not second.is_read
+    assert told(second) == told(first)
+    assert second.to_bytes() == first.to_bytes()
 
 
 def test_a_model_that_says_very_much_of_itself_is_read(cache: NetworkCache, file: Path) -> None:
@@ -264,7 +336,7 @@ def test_a_model_that_could_not_be_read_is_tried_again(
         raise InvalidModel("no memory", field="model")
 
     with monkeypatch.context() as patched:
-        patched.setattr(read, "from_bytes", fail)
+        patched.setattr(read, "from_file", fail)
         with pytest.raises(InvalidModel):
             _ = second.model
     assert second.to_bytes() == first.to_bytes()

@@ -680,8 +680,8 @@ def test_a_file_that_many_tensors_share_is_kept_once(folder: Path) -> None:
     sizes: list[int] = []
     map_file = MappedFiles.map
 
-    def measured(self: MappedFiles, file: Any) -> memoryview:
-        sizes.append(os.fstat(file.fileno()).st_size)
+    def measured(self: MappedFiles, file: int) -> memoryview:
+        sizes.append(os.fstat(file).st_size)
         return map_file(self, file)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -135,7 +135,7 @@ def test_a_network_whose_model_is_gone_says_so(
     (model,) = (tmp_path / "state" / "models").iterdir()
     model.unlink()
     start(core, state, health)
-    reason = "its model cannot be read from the state directory: No such file or directory"
+    reason = f"{model.name!r} cannot be read: No such file or directory"
     assert found(core) == {"m": (FAILED, "HOOK", reason)}
     assert health.service.services() == ["m"]
 

@@ -15,10 +15,13 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.errors import EndedWorker, HeadraceError, Internal, Unavailable
 from headrace.runtime.execution.cancel import CancelToken, current_token
 from headrace.runtime.intake import onnx_bytes
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.intake.model_files import OWN, ModelFiles
 from headrace.runtime.isolation.server.blame import RUN, Work
 from headrace.runtime.isolation.server.exchange import NetworkExchange
 from headrace.runtime.isolation.server.process import Answer, Left, WorkerProcess
 from headrace.runtime.isolation.wire.descriptions import query_from_json
+from headrace.runtime.network.facts import FACTS, facts_to_json
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions, options_to_json
 from headrace.runtime.transform.query import QueryResult
@@ -138,8 +141,17 @@ def ask_to_load(
         The errors of `WorkerProcess.call`.
     """
     arguments = {"config": dict(config), "options": options_to_json(load.options)}
+    network = load.network
     with ExitStack() as stack:
-        files = [stack.enter_context(write_file(onnx_bytes.serialize(load.network.model)))]
+        if load.native or not network.is_read:  # the worker need not read it either
+            source = network.source or ModelFiles.written(
+                network.chunks(), {OWN: network.digest}, Limits()
+            )
+            arguments["source"] = source.to_json()
+            arguments["facts"] = facts_to_json(network, FACTS)
+            files = [*source.descriptors]
+        else:
+            files = [stack.enter_context(write_file(onnx_bytes.serialize(network.model)))]
         if load.native:
             files.append(stack.enter_context(write_file((load.native,))))
         facts, _ = worker.call("load", arguments, files, token=token)

@@ -40,11 +40,16 @@ from headrace.runtime.transform.options import options_from_json
 
 
 class WorkerCall(NamedTuple):
-    """A call from the server: its arguments, and the files that came with it."""
+    """A call from the server: its arguments, and the files that came with it.
+
+    Attributes:
+        unread: the network that it is about, which need not be read; None if that is a file.
+    """
 
     arguments: Mapping[str, Any]
     files: Sequence[memoryview]
     token: CancelToken
+    unread: Network | None = None
 
 
 class WorkerDevice:
@@ -154,7 +159,7 @@ class WorkerDevice:
         return use(lambda: _network(call.files[0]), ask)
 
     def load(self, call: WorkerCall) -> Any:
-        network = _network(call.files[0], spooled=True)
+        network = call.unread or _network(call.files[0], spooled=True)
         weights = Weights(network)
         try:
             facts = self._load(network, call, weights)
@@ -169,7 +174,8 @@ class WorkerDevice:
         return facts
 
     def _load(self, network: Network, call: WorkerCall, weights: Weights) -> Any:
-        native = bytes(call.files[1]) if len(call.files) > 1 else b""
+        given = call.files if call.unread is not None else call.files[1:]
+        native = b"".join(given)
         options = options_from_json(call.arguments["options"])
         load = Load(network, call.arguments["config"], options, native, call.token)
         stages = LoadStages()

@@ -30,10 +30,13 @@ from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.device.state import DeviceEvent
 from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.intake.model_files import ModelFiles
 from headrace.runtime.isolation.wire.failures import error_to_json
 from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.device import WorkerCall, WorkerDevice
 from headrace.runtime.isolation.worker.lane import WorkerLane
+from headrace.runtime.network.facts import FACTS, facts_from_json
+from headrace.runtime.network.network import Network
 from headrace.runtime.system.allocator import tune_allocator
 from headrace.runtime.system.interruption import interruptible
 
@@ -127,8 +130,16 @@ class Worker:
 
     def _call(self, message: Message, token: CancelToken, files: ExitStack) -> _Answer:
         method = message.header["method"]
-        given = map_files(message.descriptors)
-        call = WorkerCall(message.header.get("arguments", {}), given, token)
+        arguments, descriptors = message.header.get("arguments", {}), message.descriptors
+        unread, source = None, arguments.get("source")
+        if source is not None:
+            count = len(source["locations"])
+            kept, descriptors = (
+                ModelFiles.received(source, descriptors[:count]),
+                descriptors[count:],
+            )
+            unread = Network.from_source(kept, facts_from_json(arguments["facts"], FACTS))
+        call = WorkerCall(arguments, map_files(descriptors), token, unread)
         if method == "create":
             self._create(call)
             return None, []
