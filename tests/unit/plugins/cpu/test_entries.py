@@ -183,13 +183,13 @@ def test_a_load_with_another_configuration_has_its_own(server: Callable[..., Cpu
     assert not loaded(server(), graph(), DISABLE_TRANSFORMATIONS="YES").loaded_from_cache
 
 
-@pytest.mark.parametrize("kind", ["compiled", "weights"])
+@pytest.mark.parametrize("folder", ["default", "weights"])
 @pytest.mark.parametrize("how", ["damaged", "gone"])
 def test_what_is_damaged_or_gone_is_made_anew(
-    server: Callable[..., CpuPlugin], root: Path, kind: str, how: str
+    server: Callable[..., CpuPlugin], root: Path, folder: str, how: str
 ) -> None:
     both(server, graph)
-    (file,) = root.glob(f"*/*.{kind}")
+    (file,) = root.glob(f"{folder}/*")
     whole = file.read_bytes()
     file.unlink()
     if how == "damaged":
