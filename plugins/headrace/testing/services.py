@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceStates
@@ -20,18 +21,27 @@ _PATIENCE_SECONDS = 60.0  # if a device does not release its threads
 
 @contextmanager
 def services(
-    sources: Iterable[PluginSource] = (), cache: NetworkCache | None = None
+    sources: Iterable[PluginSource] = (),
+    cache: NetworkCache | None = None,
+    weights: WeightFiles | None = None,
 ) -> Iterator[Services]:
     """Real executors, timer, counters and states, which end with the context.
 
     Args:
         sources: of the other devices that the plugin may delegate to.
-        cache: of compiled networks, for all of them.
+        cache, weights: for all of them.
     """
     plugins = PluginRegistry()
     loads = LoadExecutor()
     offered = Services(
-        ExecutorManager(), Timer(), Counters(), DeviceStates(), plugins, cache, loads=loads
+        ExecutorManager(),
+        Timer(),
+        Counters(),
+        DeviceStates(),
+        plugins,
+        cache,
+        weights,
+        loads=loads,
     )
     plugins.start(sources, offered)
     try:

@@ -195,10 +195,10 @@ class CpuPlugin(SessionPlugin):
         self, native: bytes, network: MakeNetwork, config: Configuration, token: CancelToken
     ) -> SessionNetwork:
         """Opens the file of weights that the network had, without its graph."""
-        functions = self._extensions.functions()
+        functions = self.extensions.functions()
 
         def whole() -> Network:
-            if self._extensions.functions() != functions:
+            if self.extensions.functions() != functions:
                 raise FailedPrecondition(
                     f"{self.name} was given operators since the network was loaded, so its graph "
                     "cannot be told; load it again",

@@ -113,7 +113,7 @@ class SessionPlugin(CompiledPlugin):
 
     def _complete(self, network: Network) -> Network:
         """The network with the operators that clients have given the device."""
-        functions = self._extensions.functions()
+        functions = self.extensions.functions()
         return merge_functions(network, functions) if functions else network
 
     def _add_extension(self, functions: Sequence[ir.Function]) -> None:

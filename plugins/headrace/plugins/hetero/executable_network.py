@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headrace.plugins.hetero.config import PLACEMENT, TARGET_FALLBACK
 from headrace.plugins.hetero.running.request import HeteroRequest, WholeRequest
-from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, write_exports
+from headrace.plugins.hetero.running.subgraph import (
+    LoadedSubgraph,
+    SubgraphExport,
+    told_of,
+    write_exports,
+)
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork, Place
 from headrace.runtime.execution.job import Job, nobody_waits
@@ -38,6 +43,7 @@ class HeteroNetwork(ExecutableNetwork):
 
     Attributes:
         placement: the metric PLACEMENT, a JSON text: the splits that the load has measured.
+        notes_on_split: what the plan of the split notes.
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class HeteroNetwork(ExecutableNetwork):
             self._takes = subgraphs[0].defaults.union(subgraphs[0].ends.inputs)
             self._gives = frozenset(subgraphs[0].ends.outputs)
         self._counters: tuple[SubgraphCounters, ...] = ()
+        self.notes_on_split: tuple[str, ...] = ()
         self.placement = json.dumps({"candidates": [], "fastest_layers": {}})
 
     def open(self, place: Place) -> None:
@@ -148,8 +155,14 @@ class HeteroNetwork(ExecutableNetwork):
         flow = self._flow if names == self._all else self._flow_to(names)
         HeteroRequest(job, self._subgraphs, flow, self._constants, self._counters).start()
 
+    def split(self) -> bytes:
+        """What `export` gives without the subgraphs' own bytes, which their devices cache."""
+        return self._exported(subgraph.export(b"") for subgraph in self._subgraphs)
+
     def _export(self) -> bytes:
-        return write_exports(subgraph.export() for subgraph in self._subgraphs)
+        return self._exported(
+            subgraph.export(subgraph.executable.export()) for subgraph in self._subgraphs
+        )
 
     def _close(self) -> None:
         for subgraph in self._subgraphs:
@@ -184,6 +197,9 @@ class HeteroNetwork(ExecutableNetwork):
         return all(subgraph.executable.works(up) for subgraph in self._subgraphs)
 
     # -- inside --
+
+    def _exported(self, exports: Iterable[SubgraphExport]) -> bytes:
+        return write_exports({**told_of(self.network), "notes": self.notes_on_split}, exports)
 
     def _flow_to(self, names: Sequence[str]) -> PartsFlow:
         return flow([subgraph.ends for subgraph in self._subgraphs], names)

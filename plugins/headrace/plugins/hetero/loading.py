@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.planning.cut import Piece, cut
 from headrace.plugins.hetero.planning.partition import Part
 from headrace.plugins.hetero.running.others import Others
-from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, SubgraphExport
+from headrace.plugins.hetero.running.subgraph import (
+    LoadedSubgraph,
+    SubgraphExport,
+    told_of,
+    unread,
+)
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.errors import HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.intake.provenance import origins
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.values import Value
 from headrace.runtime.virtual.flow import Ends
@@ -26,25 +32,25 @@ _ANEW = "subgraph {} compiled anew: {}"
 
 def load(
     network: Network,
-    parts: Sequence[Part],
+    pieces: Sequence[Piece],
+    again: Callable[[int], Piece],
     targets: Sequence[Target],
     config: Configuration,
     token: CancelToken,
     exports: Sequence[SubgraphExport] = (),
 ) -> LoadResult:
-    """Loads every part on its device. If a part fails, the parts that are loaded are closed.
+    """Loads every piece on its device. If one fails, those that are loaded are closed.
 
     Args:
         network: transformed, with its types.
-        parts: in execution order; their affinities are the targets' names.
-        exports: the exports of an import, one for each part that has a result.
+        pieces: in execution order; their affinities are the targets' names.
+        again: cuts the piece of a number, from 0, out of the network once more.
+        exports: the exports of an import, one for each piece.
 
     Raises:
         What the devices raise, naming the subgraph.
     """
     by_name = {each.name: each for each in targets}
-    stands_for = {node.name or "": origins(node) for node in network.nodes()}
-    pieces = cut(network, parts)
     notes: list[str] = []
     subgraphs: list[LoadedSubgraph] = []
     try:
@@ -64,9 +70,10 @@ def load(
                 place = f"subgraph {number} of {len(pieces)} on {target.name}"
                 raise named(error, place, subgraph=str(number), device=target.name) from error
             notes += [f"subgraph {number}: {note}" for note in executable.notes]
-            others = _others(network, parts, number, targets, target)
-            subgraphs.append(_subgraph(number, piece, target, executable, stands_for, others))
-        loaded = HeteroNetwork(network, config, subgraphs, _constants(network))
+            others = _others(partial(again, number - 1), targets, target)
+            told = exports[number - 1].told if exports else told_of(piece.network)
+            subgraphs.append(_subgraph(number, piece, target, executable, told, others))
+        loaded = HeteroNetwork(network, config, subgraphs, _constants(network, subgraphs))
         loaded.maps_weights = all(
             each.executable.maps_weights or not piece.network.weight_bytes
             for each, piece in zip(subgraphs, pieces, strict=True)
@@ -79,24 +86,47 @@ def load(
     return LoadResult(loaded, tuple(notes), from_cache=from_cache)
 
 
-def parts_of(
-    network: Network, exports: Sequence[SubgraphExport], targets: Sequence[Target]
-) -> list[Part]:
-    """The parts that an export was made of.
-
-    Raises:
-        InvalidArgument: the exports do not fit this network, or name other devices.
+def check_devices(exports: Sequence[SubgraphExport], targets: Sequence[Target]) -> None:
     """
-    places = {node.name: index for index, node in enumerate(network.model.graph)}
+    Raises:
+        InvalidArgument: the exports name other devices.
+    """
     known = {target.name for target in targets}
-    parts = []
     for number, exported in enumerate(exports, 1):
         if exported.device not in known:
             raise _mismatch(f"subgraph {number} was on {exported.device}")
+
+
+def unread_pieces(
+    exports: Sequence[SubgraphExport], again: Callable[[int], Piece]
+) -> tuple[Piece, ...]:
+    """The pieces that exports tell of. One is cut when somebody asks for its graph.
+
+    Args:
+        again: as for `load`.
+    """
+
+    def piece(number: int, exported: SubgraphExport) -> Piece:
+        network = unread(lambda: again(number).network, exported.told)
+        return Piece(exported.device, network, exported.layers)
+
+    return tuple(piece(number, exported) for number, exported in enumerate(exports))
+
+
+def pieces_of(network: Network, exports: Sequence[SubgraphExport]) -> tuple[Piece, ...]:
+    """The pieces that an export was made of.
+
+    Raises:
+        InvalidArgument: the exports do not fit this network.
+    """
+    places = {node.name: index for index, node in enumerate(network.model.graph)}
+    parts = []
+    for number, exported in enumerate(exports, 1):
         if not places.keys() >= set(exported.layers):
             raise _mismatch(f"subgraph {number} has other layers")
         parts.append(Part(exported.device, tuple(sorted(places[name] for name in exported.layers))))
-    ends_now = [_ends(piece.network) for piece in cut(network, parts)]
+    pieces = cut(network, parts)
+    ends_now = [_ends(piece.network) for piece in pieces]
     if ends_now != [exported.ends for exported in exports]:
         raise _mismatch("they have other inputs or outputs")
     made = {value.name for value in network.model.graph.inputs}
@@ -106,7 +136,7 @@ def parts_of(
             if name not in made:
                 raise _mismatch(f"none of them makes {name!r} in time")
         made.update(ends.outputs)
-    return parts
+    return pieces
 
 
 def _mismatch(why: str) -> InvalidArgument:
@@ -123,7 +153,7 @@ def _subgraph(
     piece: Piece,
     target: Target,
     executable: ExecutableNetwork,
-    stands_for: Mapping[str, tuple[str, ...]],
+    told: Mapping[str, Any],
     others: Others,
 ) -> LoadedSubgraph:
     return LoadedSubgraph(
@@ -131,29 +161,22 @@ def _subgraph(
         device=target.name,
         executable=executable,
         ends=_ends(piece.network),
-        layers=tuple(node.name or "" for node in piece.nodes),
+        layers=piece.layers,
         architecture=target.plugin.architecture,
         backend_version=target.plugin.backend_version,
-        origins=stands_for,
+        told=told,
         others=others,
         defaults=frozenset(port.name for port in piece.network.defaults),
     )
 
 
-def _others(
-    network: Network,
-    parts: Sequence[Part],
-    number: int,
-    targets: Sequence[Target],
-    target: Target,
-) -> Others:
-    """The devices behind that of subgraph `number` in the list."""
+def _others(again: Callable[[], Piece], targets: Sequence[Target], target: Target) -> Others:
+    """The devices behind that of a subgraph in the list."""
     names = [each.name for each in targets]
     behind = {each.name: each for each in targets[names.index(target.name) + 1 :]}
 
     def load_on(device: str, token: CancelToken) -> ExecutableNetwork:
-        piece = cut(network, parts)[number - 1]
-        return _load(piece, behind[device], b"", token)
+        return _load(again(), behind[device], b"", token)
 
     return Others([*behind], load_on)
 
@@ -164,8 +187,12 @@ def _ends(network: Network) -> Ends:
     )
 
 
-def _constants(network: Network) -> dict[str, Value]:
+def _constants(network: Network, subgraphs: Sequence[LoadedSubgraph]) -> dict[str, Value]:
     """The outputs that are initialisers."""
+    made = {port.name for port in network.inputs}
+    made.update(name for subgraph in subgraphs for name in subgraph.ends.outputs)
+    if made.issuperset(port.name for port in network.outputs):
+        return {}
     return {
         value.name or "": value.const_value.numpy()
         for value in network.model.graph.outputs

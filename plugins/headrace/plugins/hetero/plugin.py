@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
+from typing import cast
 
 from headrace.plugins.hetero import loading
 from headrace.plugins.hetero.config import (
@@ -18,12 +19,17 @@ from headrace.plugins.hetero.config import (
     TARGET_FALLBACK,
 )
 from headrace.plugins.hetero.contest import MeasuredSplit, SplitContest
+from headrace.plugins.hetero.executable_network import HeteroNetwork
+from headrace.plugins.hetero.planning.cut import Piece, cut
 from headrace.plugins.hetero.planning.plan import Answers, Plan, plan
-from headrace.plugins.hetero.running.subgraph import read_exports
+from headrace.plugins.hetero.running.subgraph import read_exports, unread
 from headrace.plugins.hetero.transformations import TRANSFORMATIONS
+from headrace.runtime.cache.entry import CacheKey
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DISABLE_TRANSFORMATIONS
+from headrace.runtime.device.cache_key import cache_key, function_digest
+from headrace.runtime.device.cached_load import CachedLoad
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.plugin import AS_IT_IS
@@ -104,8 +110,26 @@ class HeteroPlugin(VirtualPlugin):
             As `Plugin.load_network`, and if an affinity cannot be followed.
         """
         resolved = self._resolve(load.config, load.options)
-        make = self._join if load.native else self._split
-        return self._opened(load, resolved.config, partial(make, load, resolved))
+        config, split = resolved.config, partial(self._split, load, resolved)
+        if load.native:
+            make = partial(self._join, load, resolved, load.native)
+        elif config[PLACEMENT] == MEASURED or any(map(_is_virtual, resolved.targets)):
+            make = split  # what it depends on is not told
+        else:
+            key = partial(self._cache_key, load, resolved)
+            before = key()
+            cached = CachedLoad(
+                self.services.cache,
+                self.name,
+                exports=True,
+                key=lambda: before,
+                key_holds=lambda: key() == before,
+                restore=lambda native, *_: self._join(load, resolved, native),
+                compile_anew=lambda *_: split(),
+                export=lambda made: cast(HeteroNetwork, made).split(),
+            )
+            make = partial(cached, lambda: load.network, config, load.token)
+        return self._opened(load, config, make)
 
     # -- inside --
 
@@ -168,19 +192,45 @@ class HeteroPlugin(VirtualPlugin):
         planned = plan(answers, load.options.affinities, merge_islands=merge_islands)
         return replace(planned, unsupported=_as_given(planned.unsupported, load.network))
 
-    def _join(self, load: Load, resolved: _Resolved) -> LoadResult:
-        """Loads the subgraphs that were exported, or splits the network again."""
-        whole = self._transformed(load, resolved)
+    def _cache_key(self, load: Load, resolved: _Resolved) -> CacheKey:
+        """What a split depends on. What a subgraph depends on is in its device's own entry."""
+        own = cache_key(self, load.network, resolved.config, load.options)
+        devices = [
+            (
+                each.name,
+                each.plugin.backend_version,
+                each.plugin.native_version,
+                {**each.plugin.config.explicit_strings(), **each.config},
+                [*map(function_digest, each.plugin.extensions.functions())],
+            )
+            for each in resolved.targets
+        ]
+        return CacheKey(json.dumps([own.text, dict(load.options.affinities), devices]))
+
+    def _join(self, load: Load, resolved: _Resolved, native: bytes) -> LoadResult:
+        """Loads the subgraphs that were exported, or splits the network again. The network is not
+        read, if it comes from the cache: then it is the one that was exported."""
+
+        def again(number: int) -> Piece:
+            return loading.pieces_of(whole, exports)[number]
+
         try:
-            exports = read_exports(load.native)
-            parts = loading.parts_of(whole, exports, resolved.targets)
+            told, exports = read_exports(native)
+            loading.check_devices(exports, resolved.targets)
+            if load.native:
+                whole = self._transformed(load, resolved)
+                pieces = loading.pieces_of(whole, exports)
+            else:
+                whole = unread(lambda: self._transformed(load, resolved), told)
+                pieces = loading.unread_pieces(exports, again)
         except InvalidArgument as error:
             loaded = self._split(load, resolved)
             return replace(loaded, notes=(f"split anew: {error.message}", *loaded.notes))
         try:
-            return loading.load(
-                whole, parts, resolved.targets, resolved.config, load.token, exports
+            joined = loading.load(
+                whole, pieces, again, resolved.targets, resolved.config, load.token, exports
             )
+            return _planned(joined, tuple(told["notes"]), restored=True)
         except EndedWorker as error:
             return self._split(load, resolved, {error.metadata["device"]: error.message})
 
@@ -278,10 +328,21 @@ def _kept(network: Network) -> Iterator[None]:
 
 
 def _load(load: Load, planned: Plan, resolved: _Resolved) -> LoadResult:
+    def again(number: int) -> Piece:
+        return cut(planned.network, planned.parts)[number]
+
+    pieces = cut(planned.network, planned.parts)
     loaded = loading.load(
-        planned.network, planned.parts, resolved.targets, resolved.config, load.token
+        planned.network, pieces, again, resolved.targets, resolved.config, load.token
     )
-    return replace(loaded, notes=(*planned.notes, *loaded.notes))
+    return _planned(loaded, planned.notes)
+
+
+def _planned(loaded: LoadResult, notes: tuple[str, ...], *, restored: bool = False) -> LoadResult:
+    """The result with the notes of its plan."""
+    assert isinstance(loaded.network, HeteroNetwork)
+    loaded.network.notes_on_split = notes
+    return replace(loaded, notes=(*notes, *loaded.notes), restored=restored)
 
 
 def _as_given(layers: Sequence[UnsupportedLayer], network: Network) -> tuple[UnsupportedLayer, ...]:
@@ -290,6 +351,10 @@ def _as_given(layers: Sequence[UnsupportedLayer], network: Network) -> tuple[Uns
     return tuple(
         layer._replace(op_type=operators.get(layer.layer, layer.op_type)) for layer in layers
     )
+
+
+def _is_virtual(target: Target) -> bool:
+    return bool(target.options.members)
 
 
 def _check_config(target: Target) -> None:

@@ -267,7 +267,7 @@ class OpenVinoPlugin(OpenVinoDevice):
         Raises:
             HeadraceError: CPU does not load it.
         """
-        given, functions = config.to_strings(), self._extensions.functions()
+        given, functions = config.to_strings(), self.extensions.functions()
         network = merge_functions(load.network, functions) if functions else load.network
         passed = {key.name: given[key.name] for key in _FOR_CPU}
         return self._cpu.load_network(Load(network, passed, load.options, token=load.token))

@@ -66,7 +66,7 @@ def cache_key(
         "headrace": headrace_version(),
         "network": network.digest,
         "options": {"inputs": given["inputs"], "outputs": given["outputs"]},
-        "extensions": [_digest(function) for function in functions],
+        "extensions": [function_digest(function) for function in functions],
         "device": plugin.name,
         "device id": device_id,
         "backend version": plugin.backend_version,
@@ -104,5 +104,5 @@ def _relevant(config: Configuration) -> Mapping[str, str]:
     return {name: text for name, text in config.to_strings().items() if name not in _NO_MATTER}
 
 
-def _digest(function: ir.Function) -> str:
+def function_digest(function: ir.Function) -> str:
     return hashlib.sha256(ir.to_proto(function).SerializeToString(deterministic=True)).hexdigest()

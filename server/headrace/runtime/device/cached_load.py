@@ -18,7 +18,6 @@ from headrace.runtime.config.standard_keys import CACHE_DIR
 from headrace.runtime.device.cache_key import cache_key
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.extensions import Extensions
 from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.errors import InvalidArgument, NotFound, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
@@ -37,7 +36,6 @@ Restore: TypeAlias = Callable[[bytes, MakeNetwork, Configuration, CancelToken], 
 
 def cached(
     device: Device,
-    extensions: Extensions,
     load: Load,
     config: Configuration,
     restore: Restore,
@@ -45,13 +43,13 @@ def cached(
 ) -> Compile:
     """Takes a compiled network from the server's cache, or compiles it with `compile_anew`. Call
     this before the network is transformed."""
-    functions = extensions.functions()
+    functions = device.extensions.functions()
     return CachedLoad(
         device.services.cache,
         device.name,
         exports=device.imports_native,
         key=lambda: cache_key(device, load.network, config, load.options, functions),
-        key_holds=lambda: extensions.functions() == functions,
+        key_holds=lambda: device.extensions.functions() == functions,
         restore=restore,
         compile_anew=compile_anew,
     )
@@ -70,6 +68,7 @@ class CachedLoad:
         restore: makes the network from trusted native bytes. If the backend does not accept them,
             it may raise, or compile and leave `restored` False.
         compile_anew: makes the network without native bytes.
+        export: gives the bytes to keep.
     """
 
     cache: NetworkCache | None
@@ -79,6 +78,7 @@ class CachedLoad:
     key_holds: Callable[[], bool]
     restore: Restore
     compile_anew: Compile
+    export: Callable[[ExecutableNetwork], bytes] = ExecutableNetwork.export
 
     def __call__(
         self, network: MakeNetwork, config: Configuration, token: CancelToken
@@ -177,7 +177,7 @@ class _Load:
 
     def _keep(self, key: CacheKey, made: ExecutableNetwork) -> None:
         try:
-            native = made.export()
+            native = self.how.export(made)
             if not native:
                 self.notes.append(f"not cached: {self.how.device} exports nothing of this network")
             elif self.how.key_holds():

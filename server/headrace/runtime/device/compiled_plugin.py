@@ -24,7 +24,6 @@ from headrace.runtime.config.standard_keys import (
 from headrace.runtime.device.cached_load import ANEW, Compile, MakeNetwork, cached
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.extensions import Extensions
 from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.places import Places
 from headrace.runtime.device.plugin import AS_IT_IS
@@ -100,7 +99,6 @@ class CompiledPlugin(Device):
         config: Mapping[str, str],
         places: Places | None = None,
     ) -> None:
-        self._extensions = Extensions()
         super().__init__(name, services, config, places)
 
     # -- networks --
@@ -118,7 +116,7 @@ class CompiledPlugin(Device):
         self._refuse_affinities(options)
         optional = not config.get(DISABLE_TRANSFORMATIONS)
         half = config.get(INFERENCE_PRECISION_HINT) == "f16"
-        functions = self._extensions.functions()
+        functions = self.extensions.functions()
         return transform_network(
             merge_functions(network, functions) if functions else network,
             preprocess=(options.inputs, options.outputs),
@@ -146,12 +144,12 @@ class CompiledPlugin(Device):
         else:
             if self.trials is not None and not current_asker().trusted:
                 self.trials.load(load)
-            make = cached(self, self._extensions, load, config, self._restore, self._anew)
+            make = cached(self, load, config, self._restore, self._anew)
         return self._opened(load, config, partial(self._compile_checked, load, config, make))
 
     def add_extension(self, functions: Sequence[ir.Function]) -> None:
         self._add_extension(functions)
-        self._extensions.add(functions)
+        self.extensions.add(functions)
         if self.trials is not None:
             self.trials.extend(write_functions(functions))
 
@@ -228,7 +226,7 @@ class CompiledPlugin(Device):
         """The network as the device gets it. A network that is kept is transformed once."""
         given = json.dumps(options_to_json(options), sort_keys=True)
         return network.derived(
-            ("transformed", self, config, given, tuple(self._extensions.functions())),
+            ("transformed", self, config, given, tuple(self.extensions.functions())),
             lambda: self.transform_network(network, config, options),
         )
 

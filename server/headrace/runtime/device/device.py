@@ -16,6 +16,7 @@ from headrace.runtime.config.standard_keys import (
     STANDARD_KEYS,
 )
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.extensions import Extensions
 from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.metrics import Metric, standard_metrics
 from headrace.runtime.device.places import Places
@@ -49,6 +50,7 @@ class Device(Plugin):
     ) -> None:
         self.name = name
         self.services = services
+        self.extensions = Extensions()
         self._lock = threading.Lock()
         self._settings: dict[str, str] = {}
         self._config = self.schema.resolve()

@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from headrace.runtime.config.schema import ConfigSchema, Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.extensions import Extensions
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.services import Services
@@ -38,6 +39,7 @@ class Plugin(ABC):
         backend_version: the version of the library that computes; empty for a virtual device.
         imports_native: whether the device can load a backend's own bytes. The server's cache, if
             it has one, also keeps the networks of such a device.
+        extensions: the operators that clients have given the device.
         native_version: it goes up when the device can no longer import the bytes that an earlier
             version exported, or when the earlier version would compile another network.
     """
@@ -47,6 +49,7 @@ class Plugin(ABC):
     schema: ConfigSchema
     backend_version: str = ""
     imports_native: bool = False
+    extensions: Extensions
     native_version: int = 1
 
     # -- what it says of itself --

@@ -49,10 +49,9 @@ def server(root: Path) -> Iterator[Callable[..., CpuPlugin]]:
         key: bytes = b"k" * 32, *, isolated: bool = False, config: Mapping[str, str] | None = None
     ) -> CpuPlugin:
         cache = NetworkCache(root, key, 2**30)
-        context = services(cache=cache)
+        context = services((), cache, WeightFiles(root, WeightFiles.derived_key(key), 2**30))
         offered: Services = context.__enter__()
-        weights = WeightFiles(root, WeightFiles.derived_key(key), 2**30)
-        offered = replace(offered, weights=weights, isolated=isolated)
+        offered = replace(offered, isolated=isolated)
         made = cpu.create_plugin("CPU", offered, config or {})
         assert isinstance(made, CpuPlugin)
         running.append((context, made))

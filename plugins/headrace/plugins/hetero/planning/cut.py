@@ -29,12 +29,13 @@ class Piece:
         affinity: the device that it is for.
         network: with the layers' own names; its ports have the names of the tensors. It is the one
             that was cut if the part is all of it.
-        nodes: nodes of the network that was cut. They include only constants that are outputs.
+        layers: the names of its nodes in the graph that was cut. They include only constants that
+            are outputs.
     """
 
     affinity: str
     network: Network
-    nodes: tuple[ir.Node, ...]
+    layers: tuple[str, ...]
 
 
 def cut(network: Network, parts: Iterable[Part]) -> tuple[Piece, ...]:
@@ -108,8 +109,9 @@ class Cutter:
             for index in wanted(part.nodes)
             if not is_constant(node := self._nodes[index]) or node.outputs[0].is_graph_output()
         ]
+        layers = tuple(node.name or "" for node in ours)
         if len(members) == len(self._nodes) and _makes_its_outputs(self._model.graph):
-            return Piece(part.affinity, self._network, tuple(ours))
+            return Piece(part.affinity, self._network, layers)
         outputs = [
             value for node in wanted(ours) for value in node.outputs if self._leaves(value, members)
         ]
@@ -135,7 +137,7 @@ class Cutter:
             view.clone(), ir_version=self._model.ir_version, functions=self._functions(ours)
         )
         network = self._network.derived(("network", part), lambda: Network(model))
-        return Piece(part.affinity, network, tuple(ours))
+        return Piece(part.affinity, network, layers)
 
     def _leaves(self, value: ir.Value, members: set[ir.Node]) -> bool:
         """Whether the value is a graph output, or a node outside of `members` reads it."""

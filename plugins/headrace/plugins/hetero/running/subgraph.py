@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -10,11 +10,14 @@ from headrace.plugins.hetero.running.others import Others
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, InvalidArgument
 from headrace.runtime.execution.job import LayerProfile
-from headrace.runtime.network.network import Layer
+from headrace.runtime.network.facts import FACTS, facts_from_json, facts_to_json
+from headrace.runtime.network.network import Layer, Network
 from headrace.runtime.virtual.exports import ExportFormat, MemberExport
 from headrace.runtime.virtual.flow import Ends
 
-_FORMAT: Final = ExportFormat(b"\x89HETERO\r\n\x1a\n", 2, "the subgraphs'")
+_FORMAT: Final = ExportFormat(b"\x89HETERO\r\n\x1a\n", 3, "the subgraphs'")
+_FACTS: Final = tuple(name for name in FACTS if name != "digest")
+"""A digest takes long, so it is told only if somebody has asked for it, as a cache does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +29,12 @@ class SubgraphExport(MemberExport):
 
     Attributes:
         layers: the names of its nodes in the network's graph.
+        told: as `told_of` tells of its network.
     """
 
     layers: tuple[str, ...]
     ends: Ends
+    told: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,7 @@ class LoadedSubgraph:
         layers: the names of its nodes in the network's graph, with only those constants that are
             outputs.
         architecture, backend_version: the device's, for an export.
-        origins: layer name to the layers of the network as loaded that it stands for. A layer of
-            the preprocessing stands for none.
+        told: as `told_of` tells of its network.
         others: the devices that run it if its own device refuses the values of a request.
         defaults: the inputs that have a value in its network.
     """
@@ -55,7 +59,7 @@ class LoadedSubgraph:
     layers: tuple[str, ...]
     architecture: str
     backend_version: str
-    origins: Mapping[str, tuple[str, ...]]
+    told: Mapping[str, Any]
     others: Others = field(default_factory=Others)
     defaults: frozenset[str] = frozenset()
 
@@ -73,34 +77,60 @@ class LoadedSubgraph:
             for layer in self.executable.layers()
         ]
 
-    def export(self) -> SubgraphExport:
+    def export(self, native: bytes) -> SubgraphExport:
+        """Its export with these bytes of its device."""
         return SubgraphExport(
             self.device,
             self.architecture,
             self.backend_version,
-            self.executable.export(),
+            native,
             layers=self.layers,
             ends=self.ends,
+            told=self.told,
         )
 
     def _origins(self, names: Sequence[str]) -> tuple[str, ...]:
-        return tuple(origin for name in names for origin in self.origins.get(name, ()))
+        origins = self.told["origins"]
+        return tuple(origin for name in names for origin in origins.get(name, ()))
 
 
-def write_exports(exports: Iterable[SubgraphExport]) -> bytes:
-    """The bytes of the subgraphs' exports in their order."""
-    return _FORMAT.write((_facts(exported), exported.native) for exported in exports)
+def told_of(network: Network) -> dict[str, Any]:
+    """What a network says of itself, for JSON: facts, and the layers of the network as loaded that
+    each layer stands for. A layer of the preprocessing stands for none."""
+    return {
+        "digest": network.known_digest,
+        "facts": facts_to_json(network, _FACTS),
+        "origins": {layer.name: list(layer.origins) for layer in network.layers},
+    }
 
 
-def read_exports(native: bytes) -> tuple[SubgraphExport, ...]:
-    """Reads the exports that `write_exports` wrote. Raises as `ExportFormat.read`."""
-    return _FORMAT.read(native, _export)
+def unread(read: Callable[[], Network], told: Mapping[str, Any]) -> Network:
+    """The network that `told_of` told of.
+
+    Args:
+        read: makes it when somebody asks for its graph.
+    """
+    known = {"digest": told["digest"]} if told["digest"] else {}
+    return Network.unread(read, {**facts_from_json(told["facts"], _FACTS), **known})
+
+
+def write_exports(whole: Mapping[str, Any], exports: Iterable[SubgraphExport]) -> bytes:
+    """The bytes of the subgraphs' exports in their order, after what is told of the network."""
+    facts = ((_facts(exported), exported.native) for exported in exports)
+    return _FORMAT.write([(dict(whole), b""), *facts])
+
+
+def read_exports(native: bytes) -> tuple[Mapping[str, Any], tuple[SubgraphExport, ...]]:
+    """Reads what `write_exports` wrote. Raises as `ExportFormat.read`."""
+    whole, *exports = _FORMAT.read(native, _export) or ({},)
+    return whole, tuple(exports)
 
 
 def _facts(exported: SubgraphExport) -> dict[str, Any]:
     return {
         "device": exported.device,
         "layers": exported.layers,
+        "told": exported.told,
         "inputs": exported.ends.inputs,
         "outputs": exported.ends.outputs,
         "architecture": exported.architecture,
@@ -108,10 +138,14 @@ def _facts(exported: SubgraphExport) -> dict[str, Any]:
     }
 
 
-def _export(facts: Mapping[str, Any], native: bytes) -> SubgraphExport:
+def _export(facts: Mapping[str, Any], native: bytes) -> Any:
+    """A subgraph's export, or what is told of the network."""
+    if "device" not in facts:
+        return facts
     return SubgraphExport(
         device=str(facts["device"]),
         layers=tuple(map(str, facts["layers"])),
+        told=facts["told"],
         ends=Ends(tuple(map(str, facts["inputs"])), tuple(map(str, facts["outputs"]))),
         architecture=str(facts["architecture"]),
         backend_version=str(facts["backend_version"]),

@@ -24,7 +24,6 @@ from headrace.runtime.config.standard_keys import (
 from headrace.runtime.device.cached_load import cached
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.extensions import Extensions
 from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.metrics import Metric, standard_metrics
 from headrace.runtime.device.places import Places
@@ -94,7 +93,6 @@ class IsolatedPlugin(Device):
         self._changes: Mapping[str, str] = {}
         self._start_config = {**config, ISOLATION.name: PROCESS}
         self._open = False
-        self._extensions = Extensions()
         self._host = WorkerHost(
             name,
             path,
@@ -168,7 +166,6 @@ class IsolatedPlugin(Device):
             return self._opened(load, config, partial(self._load, load, config))
         make = cached(
             self,
-            self._extensions,
             load,
             config,
             lambda native, *_: self._load(replace(load, native=native), config),
@@ -178,7 +175,7 @@ class IsolatedPlugin(Device):
 
     def add_extension(self, functions: Sequence[ir.Function]) -> None:
         self._used_host().extend(write_functions(functions))
-        self._extensions.add(functions)
+        self.extensions.add(functions)
 
     # -- inside --
 

@@ -90,7 +90,7 @@ class Rig:
             for at, (device, ends) in enumerate(zip(self.devices, all_ends, strict=False))
         ]
         subgraphs = [
-            LoadedSubgraph(at + 1, f"D{at}", stub, ends, (), "", "", {"l": ("layer",)})
+            LoadedSubgraph(at + 1, f"D{at}", stub, ends, (), "", "", {"origins": {"l": ["layer"]}})
             for at, (stub, ends) in enumerate(zip(self.stubs, all_ends, strict=True))
         ]
         whole = Case("n", parse(text), {}).network

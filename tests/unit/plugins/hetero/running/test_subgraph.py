@@ -16,11 +16,12 @@ EXPORTS = (
         "MULTI:[BATCH:CPU(8)]", "TEMPLATE", "", layers=("ü",), ends=Ends(("t",), ("y",))
     ),
 )
+WHOLE = {"notes": ["it quantises"]}
 NAMES = st.lists(st.text(), max_size=3).map(tuple)
 
 
 def test_what_was_written_is_read() -> None:
-    assert read_exports(write_exports(EXPORTS)) == EXPORTS
+    assert read_exports(write_exports(WHOLE, EXPORTS)) == (WHOLE, EXPORTS)
 
 
 @given(
@@ -38,4 +39,4 @@ def test_what_was_written_is_read() -> None:
     )
 )
 def test_whatever_was_written_is_read(exports: list[SubgraphExport]) -> None:
-    assert read_exports(write_exports(exports)) == tuple(exports)
+    assert read_exports(write_exports(WHOLE, exports)) == (WHOLE, tuple(exports))
