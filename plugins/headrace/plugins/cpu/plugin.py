@@ -208,8 +208,8 @@ class CpuPlugin(SessionPlugin):
 
         try:
             entry = json.loads(native)
-            if entry["isolated"] is not self._is_isolated:  # other layers are refused there
-                raise ValueError("it was made in another kind of process")
+            if not self._is_isolated and entry["isolated"] is not False:
+                raise ValueError("it was made in a process that refuses fewer layers")
             known = GuardedNetwork.from_json(entry["network"], whole)
             digest, is_safe = str(entry["weights"]), entry["optimized"] is True
         except (KeyError, TypeError, ValueError) as error:

@@ -3,17 +3,23 @@
     ROOT/weights/DIGEST.weights     the backend's own file of weights
                                     the backend's model, which refers to that file
                                     magic, length of the model      fixed size, big-endian
-                                    MAC                             HMAC-SHA256 of all before
+                                    two MACs                        HMAC-SHA256 of the name, and of
+                                                                    the SHA-256 of all before
 
 Networks of several processes that map one file have its pages in memory once. So a file never
 changes and is never cut: it is linked to its name when it is whole, and unlinked to make room, and
 those that map it keep its pages. Of two writers, the second one's network maps the first one's.
 
 A mapped file could be changed after its check. So the folder must be this user's alone.
+
+The server's key makes the first MAC, and a key that devices' processes have, too, the second one.
+So these processes map what the server wrote, and the server maps nothing that they wrote: models
+that may harm a process are compiled there.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
 import stat
@@ -33,7 +39,8 @@ from headrace.runtime.system.file_identity import FileIdentity
 from headrace.runtime.system.scratch import ScratchFolder
 
 _FOLDER: Final = "weights"
-_KEY_DOMAIN: Final = b"headrace weights, 1\0"
+_KEY_DOMAIN: Final = b"headrace weights, 2\0"
+_PROCESS_DOMAIN: Final = b"headrace weights of devices' processes, 1\0"
 _MAGIC: Final = b"\x89hrweight\r\n\x1a\n"
 _TAIL: Final = struct.Struct(">13sQ")
 _MAC_BYTES: Final = 32
@@ -60,17 +67,25 @@ class WeightFiles:
 
     Args:
         root: the cache's folder. It exists.
-        key: signs the files: the server's own, as `derived_key` makes it.
+        key: signs the files: the server's own, as `derived_key` makes it, or what `to_json` tells.
         max_bytes: the limit for all entries of the cache together.
         counters: of the cache.
+        in_server: whether this is the server's process, and not a device's.
     """
 
     def __init__(
-        self, root: Path, key: bytes, max_bytes: int, counters: CacheCounters | None = None
+        self,
+        root: Path,
+        key: bytes,
+        max_bytes: int,
+        counters: CacheCounters | None = None,
+        *,
+        in_server: bool = True,
     ) -> None:
         self._root = root
         self._folder = root / _FOLDER
-        self._key = key
+        self._shared_key = hmac.digest(key, _PROCESS_DOMAIN, "sha256") if in_server else key
+        self._own_key = key if in_server else b""
         self._max_bytes = max_bytes
         self._room = CacheRoom(root, max_bytes, counters or CacheCounters(max_bytes))
         self._notes = FileNotes(NetworkCache(root, key, max_bytes))
@@ -81,11 +96,13 @@ class WeightFiles:
 
     def to_json(self) -> Mapping[str, Any]:
         """Tells another process of this server where the files are."""
-        return {"root": str(self._root), "key": self._key.hex(), "max_bytes": self._max_bytes}
+        key = self._shared_key.hex()
+        return {"root": str(self._root), "key": key, "max_bytes": self._max_bytes}
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Self:
-        return cls(Path(told["root"]), bytes.fromhex(told["key"]), told["max_bytes"])
+        key = bytes.fromhex(told["key"])
+        return cls(Path(told["root"]), key, told["max_bytes"], in_server=False)
 
     @staticmethod
     def file_name(digest: str) -> str:
@@ -122,6 +139,9 @@ class WeightFiles:
                 raise EntryRefused("it is not a file of weights")
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 model = self._model(path, file)
+                if model is None:
+                    path.unlink(missing_ok=True)
+                    return None
                 if time.time() - told.st_mtime > _USED_SECONDS:
                     with suppress(OSError):  # the folder may be read-only
                         os.utime(descriptor)
@@ -155,7 +175,7 @@ class WeightFiles:
                 file.write(model.read_bytes())
                 file.write(_TAIL.pack(_MAGIC, model.stat().st_size))
                 file.flush()
-                file.write(self._mac(written.name, file, file.tell()))
+                file.write(b"".join(self._macs(written.name, file, file.tell())))
                 file.flush()
                 self._room.make(file.tell())
                 with suppress(FileExistsError):
@@ -177,28 +197,36 @@ class WeightFiles:
         if not is_own or told.st_mode & _OTHERS_WRITE:
             raise EntryRefused("its folder belongs to others, or others may write to it")
 
-    def _model(self, path: Path, file: IO[bytes]) -> bytes:
-        end = os.fstat(file.fileno()).st_size - _MAC_BYTES
+    def _model(self, path: Path, file: IO[bytes]) -> bytes | None:
+        """The model of a file; None in the server, if a device's process wrote the file."""
+        end = os.fstat(file.fileno()).st_size - 2 * _MAC_BYTES
         if end < _TAIL.size:
             raise EntryRefused("it is not a file of weights")
         if self._notes.get(path, FileIdentity.of(file.fileno())) is None:
+            own, shared = self._macs(path.name, file, end)
             file.seek(end)
-            if not hmac.compare_digest(file.read(), self._mac(path.name, file, end)):
+            of_server, of_process = file.read(_MAC_BYTES), file.read()
+            if not hmac.compare_digest(of_process, shared):
                 raise EntryRefused("it is damaged, or not signed with this server's key")
+            if self._own_key and not hmac.compare_digest(of_server, own):
+                return None
         file.seek(end - _TAIL.size)
         _, size = _TAIL.unpack(file.read(_TAIL.size))
         file.seek(end - _TAIL.size - size)
         return file.read(size)
 
-    def _mac(self, name: str, file: IO[bytes], size: int) -> bytes:
-        """The MAC of the name and of the file's first `size` bytes."""
-        mac = hmac.new(self._key, name.encode(), "sha256")
+    def _macs(self, name: str, file: IO[bytes], size: int) -> tuple[bytes, bytes]:
+        """The MACs of the name and of the file's first `size` bytes. A device's process cannot make
+        the first one."""
+        sha = hashlib.sha256()
         piece = memoryview(bytearray(_PIECE_BYTES))
         file.seek(0)
         while size and (count := file.readinto(piece[:size])):  # type: ignore[attr-defined]
-            mac.update(piece[:count])
+            sha.update(piece[:count])
             size -= count
-        return mac.digest()
+        told = name.encode() + sha.digest()
+        own = hmac.digest(self._own_key, told, "sha256") if self._own_key else bytes(_MAC_BYTES)
+        return own, hmac.digest(self._shared_key, told, "sha256")
 
     def _note(self, path: Path, file: IO[bytes]) -> None:
         """Notes that the file was checked."""

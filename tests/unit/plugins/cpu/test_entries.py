@@ -229,6 +229,7 @@ def test_what_an_isolated_process_made_is_not_taken_beside_others(
     assert made.export()
     assert not loaded(server(), graph()).loaded_from_cache
     assert loaded(server(), graph()).loaded_from_cache
+    assert loaded(server(isolated=True), graph()).loaded_from_cache
 
 
 @pytest.mark.parametrize(

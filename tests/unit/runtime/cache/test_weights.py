@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Callable
@@ -74,7 +75,7 @@ def test_a_file_is_checked_once_for_all_servers_of_a_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files(tmp_path).add(_DIGEST, writing())
-    monkeypatch.setattr(WeightFiles, "_mac", lambda *_: b"")
+    monkeypatch.setattr(WeightFiles, "_macs", lambda *_: (b"", b""))
     assert files(tmp_path).find(_DIGEST) is not None
     os.utime(path_of(tmp_path))
     with pytest.raises(EntryRefused):
@@ -178,7 +179,7 @@ def _link(path: Path) -> None:
 _SPOILT = [
     pytest.param(_flip(0), id="first byte"),
     pytest.param(_flip(len(_WEIGHTS) + 3), id="model"),
-    pytest.param(_flip(-40), id="length"),
+    pytest.param(_flip(-72), id="length"),
     pytest.param(_flip(-1), id="mac"),
     pytest.param(lambda path: os.truncate(path, 1000), id="cut"),
     pytest.param(lambda path: os.truncate(path, 0), id="empty"),
@@ -264,3 +265,32 @@ def test_weights_larger_than_the_cache_are_not_kept(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="whole cache"):
         files(tmp_path, max_bytes=8_000).add(_DIGEST, writing())
     assert kept(tmp_path) == []
+
+
+def of_a_process(root: Path, key: bytes = _KEY) -> WeightFiles:
+    return WeightFiles.from_json(json.loads(json.dumps(files(root, key).to_json())))
+
+
+def test_a_devices_process_maps_what_the_server_wrote(tmp_path: Path) -> None:
+    files(tmp_path).add(_DIGEST, writing())
+    there = path_of(tmp_path).stat().st_ino
+    assert of_a_process(tmp_path).find(_DIGEST) == files(tmp_path).find(_DIGEST)
+    of_a_process(tmp_path).add(_DIGEST, writing())
+    assert path_of(tmp_path).stat().st_ino == there
+
+
+def test_the_server_maps_nothing_that_a_devices_process_wrote(tmp_path: Path) -> None:
+    process, server = of_a_process(tmp_path), files(tmp_path)
+    process.add(_DIGEST, writing())
+    assert of_a_process(tmp_path).find(_DIGEST) is not None
+    assert server.find(_DIGEST) is None
+    assert kept(tmp_path) == []
+    server.add(_DIGEST, writing())
+    assert server.find(_DIGEST) is not None
+    assert process.find(_DIGEST) is not None
+
+
+def test_processes_of_another_server_are_not_trusted(tmp_path: Path) -> None:
+    of_a_process(tmp_path, b"another" * 5).add(_DIGEST, writing())
+    with pytest.raises(EntryRefused):
+        of_a_process(tmp_path).find(_DIGEST)

@@ -82,7 +82,8 @@ class Workers:
                 self._living = {each for each in self._living if not each.ended.is_set()} | {worker}
             if self.closing.is_set():
                 worker.kill()  # `kill` may have missed this worker
-            weights = self._services.weights
+            # A process beside those that compute writes for nobody.
+            weights = self._services.weights if self._isolated else None
             arguments = {
                 "name": self._device,
                 "path": self._path,
