@@ -13,9 +13,6 @@ from urllib.request import Request, urlopen
 import fsspec.config
 import pytest
 from fsspec.registry import _registry
-from gcp_storage_emulator.server import create_server
-from gcsfs.core import GCSFileSystem
-from huggingface_hub import constants
 
 from headrace.server.repository import remote
 from headrace.server.repository.mirror import Mirror
@@ -59,6 +56,9 @@ class HuggingFace(NamedTuple):
 
 @contextmanager
 def google_storage(environment: pytest.MonkeyPatch) -> Iterator[GoogleStorage]:
+    from gcp_storage_emulator.server import create_server  # an older environment lacks it
+    from gcsfs.core import GCSFileSystem
+
     server = create_server("127.0.0.1", 0, in_memory=True, default_bucket="models")
     server.start()
     server._api._httpd.handle_error = lambda *_: None  # of a reader that has left
@@ -74,6 +74,8 @@ def google_storage(environment: pytest.MonkeyPatch) -> Iterator[GoogleStorage]:
 
 @contextmanager
 def hugging_face(environment: pytest.MonkeyPatch) -> Iterator[HuggingFace]:
+    from huggingface_hub import constants
+
     with hub() as there:
         template = f"{there.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
         environment.setattr(constants, "ENDPOINT", there.address)
