@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from headrace.plugins.hetero.running.others import Other
 from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, not_the_callers
-from headrace.runtime.errors import HeadraceError, InvalidArgument
+from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.network.values import Value, size_bytes
 from headrace.runtime.virtual.flow import PartsFlow
 from headrace.runtime.virtual.networks import taken_by
@@ -53,6 +53,9 @@ class WholeRequest:
         """The device has settled the job. The caller hears of it after this."""
         job.queued, job.span = self._queued, self._span
         subgraph, error = self._subgraph, job.error
+        if error is None and len(job.outputs) < len(job.output_names):
+            error = Internal(f"the device gave {sorted(job.outputs)}, not {job.output_names}")
+            job.outputs, job.outcome = {}, Outcome.FAILED
         if error is None:
             for each in self._counters:
                 each.observe(job.execution_seconds, 0)

@@ -376,6 +376,15 @@ def test_a_device_that_gives_too_little_has_a_bug(rig: Rig) -> None:
     assert "subgraph 2 of 3" in str(job.error)
 
 
+def test_a_device_that_runs_all_and_gives_too_little_has_a_bug(rig: Rig) -> None:
+    network = rig.network(CHAIN, (Ends(("x",), ("y",)),), {0: lambda _: {}})
+    job = rig.submit(network)
+    rig.outcomes.wait()
+    assert isinstance(job.error, Internal)
+    assert "subgraph 1 of 1 on D0: the device gave [], not ('y',)" in str(job.error)
+    assert job.outcome is Outcome.FAILED
+
+
 def test_a_failure_cancels_the_other_parts_and_waits_for_their_end(rig: Rig) -> None:
     """Until a backend returns it may read the request's inputs."""
     running, told, leave = threading.Event(), threading.Event(), threading.Event()
