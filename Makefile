@@ -285,7 +285,7 @@ proto: $(PROTO_INSTALLED)
 	@set -e; \
 	common=$$($(PROTO_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	$(PROTO_VENV)/bin/python -m grpc_tools.protoc -Iproto -I"$$common" \
-	    --python_out=proto --pyi_out=proto \
+	    --python_out=proto --pyi_out=proto --grpc_python_out=proto \
 	    proto/headrace/v1/inference_engine.proto proto/headrace/oip/open_inference.proto
 
 release: $(INSTALLED) .venv-release/.installed

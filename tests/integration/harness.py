@@ -22,11 +22,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.testing.case import Case
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from headrace.wire.codec import Value, decode_values, encode_values
 from headrace.wire.errors import ErrorDetails, from_status, from_trailing_metadata
 from headrace.wire.parameters import decode_parameter
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.stubs import engine_stub
 
 CALL_SECONDS = PATIENCE_SECONDS
 # For servers that a test starts for itself: other installed devices make each start seconds longer.
@@ -62,7 +62,7 @@ class Server:
         self.http: str = addresses["http"]
         self.unix: str = addresses.get("unix", "")
         self.channel = self.connect()
-        self.stub: Any = engine_stub(self.channel)
+        self.stub: Any = rpc.InferenceEngineStub(self.channel)  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> Self:
         return self

@@ -28,6 +28,7 @@ from headrace.server.access.jwts import LEEWAY_SECONDS
 from headrace.server.access.token_file import add_token, revoke_token
 from headrace.server.services.methods import Kind, Method
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, until
 from tests.support.access_table import (
     NOT_CONNECTED,
@@ -38,7 +39,6 @@ from tests.support.access_table import (
     methods,
 )
 from tests.support.certificates import DAY, Authority, Pair
-from tests.support.stubs import engine_stub
 from tests.support.tokens import AUDIENCE, Signer, certificate_entry, key_set
 
 SECONDS = float(os.environ.get("ROTATION_SECONDS", "3"))
@@ -140,7 +140,7 @@ class World:
 
     def status(self, caller: Caller, method: str, message: Any) -> str:
         """The status of one call of our service."""
-        stub: Any = engine_stub(caller.channel)
+        stub: Any = rpc.InferenceEngineStub(caller.channel)  # type: ignore[no-untyped-call]
         try:
             getattr(stub, method)(message, metadata=caller.headers.items(), timeout=CALL_SECONDS)
         except grpc.RpcError as error:
@@ -283,7 +283,7 @@ def test_a_stranger_learns_nothing_about_what_exists(world: World) -> None:
 
 
 def test_two_credentials_in_one_call_are_refused(world: World, reader: Caller) -> None:
-    stub: Any = engine_stub(reader.channel)
+    stub: Any = rpc.InferenceEngineStub(reader.channel)  # type: ignore[no-untyped-call]
     twice = [*reader.headers.items(), *reader.headers.items()]
     with pytest.raises(grpc.RpcError) as caught:
         stub.ListNetworks(pb.ListNetworksRequest(), metadata=twice, timeout=CALL_SECONDS)

@@ -16,9 +16,11 @@ from headrace.client import Client, errors
 from headrace.client.sync import Network
 from headrace.cluster.placement.forwarding import PASSED_ON
 from headrace.oip import open_inference_pb2 as oip
+from headrace.oip import open_inference_pb2_grpc as oip_rpc
 from headrace.server.settings.sources import load_settings
 from headrace.testing import networks
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from tests.integration.harness import infer_request as serve_request
 from tests.integration.harness import outcome_of, until
 from tests.support.cluster import STOP_SECONDS, Cluster
@@ -26,7 +28,6 @@ from tests.support.manual import blocks
 from tests.support.open_inference import infer_request, outputs_of, parameters
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stateful import SUM, SUM_STATES
-from tests.support.stubs import engine_stub, open_inference_stub
 
 CASE = networks.mlp()
 MODEL = CASE.model.SerializeToString()
@@ -135,7 +136,7 @@ def test_the_open_protocol_and_health_reach_the_network(
     expected = clients[0].network("n").infer(X)["scores"]
     request = infer_request("n", X, id="7")
     with channel_away(cluster) as channel:
-        stub = open_inference_stub(channel)
+        stub = oip_rpc.GRPCInferenceServiceStub(channel)  # type: ignore[no-untyped-call]
         reply = stub.ModelInfer(request, timeout=PATIENCE_SECONDS)
         np.testing.assert_array_equal(outputs_of(reply)["scores"], expected)
         streamed = list(stub.ModelStreamInfer(iter([request] * 5), timeout=PATIENCE_SECONDS))
@@ -224,7 +225,7 @@ def test_errors_come_back_as_they_are(cluster: Cluster, clients: list[Client]) -
 def test_a_call_is_passed_on_once(cluster: Cluster, clients: list[Client]) -> None:
     load(clients[0])
     with channel_away(cluster) as channel:
-        stub = open_inference_stub(channel)
+        stub = oip_rpc.GRPCInferenceServiceStub(channel)  # type: ignore[no-untyped-call]
         mark = ((PASSED_ON, "1"),)
         with pytest.raises(grpc.RpcError) as caught:
             stub.ModelInfer(infer_request("n", X), metadata=mark, timeout=PATIENCE_SECONDS)
@@ -268,8 +269,8 @@ def test_a_sequence_may_change_the_replica_that_it_calls(
     config = {"REPLICAS": "2", "STATES": SUM_STATES}
     clients[0].load_network(SUM, device="TEMPLATE", name="n", config=config)
     channels = [grpc.insecure_channel(each.address) for each in cluster.replicas]
-    calls = [engine_stub(each).InferStream for each in channels]
-    opened = [open_inference_stub(each) for each in channels]
+    calls = [rpc.InferenceEngineStub(each).InferStream for each in channels]  # type: ignore[no-untyped-call]
+    opened = [oip_rpc.GRPCInferenceServiceStub(each) for each in channels]  # type: ignore[no-untyped-call]
     x = np.ones((1, 2), np.float32)
     for name in ("one", "other"):
         start = parameters({"sequence_id": name, "sequence_start": True})
@@ -304,7 +305,7 @@ def test_a_stream_at_a_stop_ends_when_its_requests_have(
         here = homes.pop(stopping.name)
         _, passed = homes.popitem()
         messages: queue.Queue[pb.InferStreamRequest | None] = queue.Queue()
-        call = engine_stub(channel).InferStream
+        call = rpc.InferenceEngineStub(channel).InferStream  # type: ignore[no-untyped-call]
         results = call(iter(messages.get, None), timeout=PATIENCE_SECONDS)
         requests = [
             serve_request(name, case.inputs, id=identifier)

@@ -16,6 +16,7 @@ import pytest
 from headrace.client import Client, errors
 from headrace.cluster.placement.forwarding import PASSED_ON
 from headrace.oip import open_inference_pb2 as oip
+from headrace.oip import open_inference_pb2_grpc as oip_rpc
 from headrace.server.access.tokens import token_hash
 from headrace.server.settings.sources import load_settings
 from headrace.testing import networks
@@ -23,7 +24,6 @@ from headrace.testing.case import Case
 from tests.support.cluster import Cluster, Hosted
 from tests.support.open_inference import infer_request
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.stubs import open_inference_stub
 
 ADD, MLP = networks.add(), networks.mlp()
 ROLES = {"a": "manage", "b": "manage", "ops": "manage", "watch": "read"}
@@ -107,7 +107,7 @@ def test_a_tenant_learns_nothing_of_anothers_network_from_any_replica(
                 client.network(name)
             found.append((caught.value.details.message, caught.value.details.field))
             with grpc.insecure_channel(replica.address) as channel:
-                stub = open_inference_stub(channel)
+                stub = oip_rpc.GRPCInferenceServiceStub(channel)  # type: ignore[no-untyped-call]
                 with pytest.raises(grpc.RpcError) as refused:
                     stub.ModelInfer(
                         infer_request(name, MLP.inputs),
@@ -162,7 +162,7 @@ def test_the_mark_of_a_call_that_was_passed_on_is_no_credential(
     mark = (PASSED_ON, "1")
     for replica in apart(cluster, "n@token:a"):
         with grpc.insecure_channel(replica.address) as channel:
-            stub = open_inference_stub(channel)
+            stub = oip_rpc.GRPCInferenceServiceStub(channel)  # type: ignore[no-untyped-call]
             for credential, code in (
                 ((), grpc.StatusCode.UNAUTHENTICATED),
                 ((("authorization", "Bearer b"),), grpc.StatusCode.NOT_FOUND),

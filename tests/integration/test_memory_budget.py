@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from headrace.client import Client, errors
 from headrace.oip import open_inference_pb2 as oip
+from headrace.oip import open_inference_pb2_grpc as oip_grpc
 from headrace.testing import networks
 from headrace.testing.case import parse
 from headrace.testing.compare import assert_same_outputs
@@ -32,7 +33,6 @@ from tests.support.gate import run_together
 from tests.support.open_inference import infer_request as open_request
 from tests.support.open_inference import outputs_of, requested
 from tests.support.stateful import SUM, SUM_STATES
-from tests.support.stubs import open_inference_stub
 
 NAMES = tuple(f"net{number}" for number in range(6))
 WEIGHTS = 256 * 1024  # of four bytes: a load takes 7 MiB at most, and a loaded network 1 MiB
@@ -92,7 +92,7 @@ def tight(repository: Path) -> Iterator[Server]:
 
 
 def open_stub(server: Server) -> Any:
-    return open_inference_stub(server.channel)
+    return oip_grpc.GRPCInferenceServiceStub(server.channel)  # type: ignore[no-untyped-call]
 
 
 def x(value: float) -> dict[str, np.ndarray[Any, Any]]:

@@ -20,6 +20,7 @@ import pytest
 from google.protobuf import json_format
 
 from headrace.oip import open_inference_pb2 as oip
+from headrace.oip import open_inference_pb2_grpc as rpc
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, assert_settled, until
@@ -31,7 +32,6 @@ from tests.support.open_inference import (
     with_external_weight,
 )
 from tests.support.stateful import SUM_STATES, TALLY
-from tests.support.stubs import open_inference_stub
 
 CASE = networks.add()
 MODEL = CASE.model.SerializeToString()
@@ -79,7 +79,7 @@ def serving(repository: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def stub(serving: Server) -> Any:
-    return open_inference_stub(serving.channel)
+    return rpc.GRPCInferenceServiceStub(serving.channel)  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture(scope="module")
@@ -595,7 +595,7 @@ def test_a_region_that_nobody_has_registered_is_refused(stub: Any, model: str) -
 
 
 def test_without_the_option_shared_memory_is_refused_by_its_name(server: Server) -> None:
-    off: Any = open_inference_stub(server.channel)
+    off: Any = rpc.GRPCInferenceServiceStub(server.channel)  # type: ignore[no-untyped-call]
     message = oip.SystemSharedMemoryRegisterRequest(name="r", key="/r", byte_size=1)
     error = refused(off.SystemSharedMemoryRegister, message)
     assert error.code() is Refused.FAILED_PRECONDITION
@@ -882,7 +882,7 @@ def test_nothing_is_traced(stub: Any) -> None:
 def test_a_server_that_stops_finishes_what_is_in_flight_and_ends_open_streams() -> None:
     with Server(*BASIC) as server:
         server.load(CASE, "CPU", "m")
-        stub: Any = open_inference_stub(server.channel)
+        stub: Any = rpc.GRPCInferenceServiceStub(server.channel)  # type: ignore[no-untyped-call]
         stream = Stream(stub)
         stream.send(request("m", id="a"))
         assert next(stream.call).infer_response.id == "a"

@@ -22,6 +22,7 @@ from grpc_reflection.v1alpha import reflection_pb2_grpc
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from tests.integration.harness import (
     BASIC,
     CALL_SECONDS,
@@ -34,7 +35,6 @@ from tests.integration.harness import (
     until,
 )
 from tests.support.raw_http2 import Raw
-from tests.support.stubs import engine_stub
 
 CAPACITY = 8
 REQUESTS = 10_000
@@ -226,7 +226,7 @@ def test_calls_that_one_connection_keeps_open_leave_others_their_places(
         )
         codes = {call.code().name for call in calls if not call.is_active()}
         assert codes == ({"RESOURCE_EXHAUSTED"} if kept < MANY else set())
-        stub = engine_stub(other)
+        stub = rpc.InferenceEngineStub(other)  # type: ignore[no-untyped-call]
         stub.Infer(infer_request("add", case.inputs), timeout=CALL_SECONDS)
         stream = Stream(stub)
         stream.send(infer_request("add", case.inputs, id="r"))
@@ -298,7 +298,7 @@ def test_a_call_keeps_its_place_and_its_bytes_until_its_reply_is_read(
         greedy.flush()
         until(lambda: ended("OK") + ended("RESOURCE_EXHAUSTED") >= sum(before) + MANY)
         assert ended("OK") - before[0] == kept, "all others are refused"
-        stub = engine_stub(other)
+        stub = rpc.InferenceEngineStub(other)  # type: ignore[no-untyped-call]
         stub.Infer(infer_request(case.name, case.inputs), timeout=CALL_SECONDS)
         for call in calls:
             greedy.h2.reset_stream(call)

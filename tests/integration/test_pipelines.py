@@ -20,13 +20,13 @@ from headrace.client import Client, errors
 from headrace.client.aio import Client as AsyncClient
 from headrace.client.cli.app import make_app
 from headrace.oip import open_inference_pb2 as oip
+from headrace.oip.open_inference_pb2_grpc import GRPCInferenceServiceStub
 from headrace.server.settings.sources import load_settings
 from headrace.testing.case import parse
 from tests.integration.harness import Server, until
 from tests.support.cluster import Cluster
 from tests.support.manual import blocks
 from tests.support.open_inference import infer_request, outputs_of
-from tests.support.stubs import open_inference_stub
 
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
 DEVICES = ("--devices", "CPU,BATCH,PIPELINE")
@@ -263,7 +263,7 @@ def test_steps_run_in_the_processes_of_their_devices(repository: Path) -> None:
 def test_a_request_counts_once_for_quotas_however_many_runs_it_needs(repository: Path) -> None:
     options = ("--model-repository", str(repository), "--max-in-flight-per-client", "1")
     with Server(*DEVICES, *options) as server, grpc.insecure_channel(server.address) as channel:
-        stub: Any = open_inference_stub(channel)
+        stub: Any = GRPCInferenceServiceStub(channel)  # type: ignore[no-untyped-call]
         reply = stub.ModelInfer(infer_request("around", {"page": PAGE}))
         np.testing.assert_array_equal(outputs_of(reply)["texts"], -np.abs(PAGE))
 
@@ -301,7 +301,7 @@ def test_a_pipeline_is_ready_while_the_networks_that_it_runs_are(pipelines: Serv
         )
         outer = client.load_pipeline(AROUND.replace('"pages"', '"middle"'), name="outer")
         health = HealthStub(channel)
-        models = open_inference_stub(channel)
+        models = GRPCInferenceServiceStub(channel)  # type: ignore[no-untyped-call]
 
         def ready() -> list[tuple[int, int, bool]]:
             return [

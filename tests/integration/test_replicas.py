@@ -20,12 +20,12 @@ from headrace.client import Client, errors
 from headrace.client.balancing import Balancing
 from headrace.client.cli.app import make_app
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from tests.integration.harness import Server, infer_request, until
 from tests.integration.test_manual import small_model
 from tests.integration.test_repository import Folder, X, adds
 from tests.reload.test_reload import Load
 from tests.support.manual import blocks
-from tests.support.stubs import engine_stub
 
 TURNS = Balancing(policy="round_robin")
 
@@ -220,7 +220,7 @@ def test_grpcs_own_balancing_works_with_the_manuals_service_configuration(
     client.load_network(adds(6), name="by_grpc")
     target = "ipv4:" + ",".join(server.address for server in servers)
     with grpc.insecure_channel(target, [("grpc.service_config", configuration)]) as channel:
-        stub: Any = engine_stub(channel)
+        stub: Any = rpc.InferenceEngineStub(channel)  # type: ignore[no-untyped-call]
         request = infer_request("by_grpc", {"x": X})
 
         def all_served() -> bool:

@@ -12,6 +12,7 @@ import pytest
 
 from headrace.client import Client, errors
 from headrace.oip import open_inference_pb2 as oip
+from headrace.oip import open_inference_pb2_grpc as oip_rpc
 from headrace.testing import networks
 from headrace.testing.case import parse
 from tests.integration.harness import CALL_SECONDS, Server, assert_settled, changes
@@ -19,7 +20,6 @@ from tests.integration.test_rest import ask, tensor, told
 from tests.integration.test_shared_memory import got, in_region, infer, put, region
 from tests.support.open_inference import infer_request, outputs_of
 from tests.support.stateful import SUM, SUM_STATES
-from tests.support.stubs import open_inference_stub
 from tests.support.tokens import entry
 
 CASE = networks.add()
@@ -67,7 +67,7 @@ def counted(server: Server, network: str, **labels: str) -> dict[str, float]:
 
 
 def statistics(server: Server, network: str) -> Any:
-    stub: Any = open_inference_stub(server.channel)
+    stub: Any = oip_rpc.GRPCInferenceServiceStub(server.channel)  # type: ignore[no-untyped-call]
     reply = stub.ModelStatistics(oip.ModelStatisticsRequest(name=network), timeout=CALL_SECONDS)
     (stats,) = reply.model_stats
     return stats
@@ -77,7 +77,7 @@ def test_all_protocols_share_the_kept_replies(serving: Server, client: Client) -
     serving.load(CASE, "CPU", "shared", CACHED)
     network = client.network("shared")
     np.testing.assert_array_equal(network.infer(CASE.inputs)["z"], X + Y)
-    stub: Any = open_inference_stub(serving.channel)
+    stub: Any = oip_rpc.GRPCInferenceServiceStub(serving.channel)  # type: ignore[no-untyped-call]
     reply = stub.ModelInfer(infer_request("shared", CASE.inputs), timeout=CALL_SECONDS)
     np.testing.assert_array_equal(outputs_of(reply)["z"], X + Y)
     inputs = [tensor(name, array, data=array.tolist()) for name, array in (("x", X), ("y", Y))]

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from headrace.client import Client, aio, errors
 from headrace.client.cli.app import make_app
+from headrace.oip import open_inference_pb2_grpc as oip_grpc
 from headrace.testing.case import Case
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import (
@@ -30,7 +31,6 @@ from tests.support.crashing_device import CRASH
 from tests.support.open_inference import infer_request as open_request
 from tests.support.open_inference import outputs_of, parameters
 from tests.support.stateful import SUM, SUM_STATES
-from tests.support.stubs import open_inference_stub
 
 DEVICES = (
     "TEMPLATE",
@@ -406,7 +406,7 @@ def test_a_sequence_stays_on_its_version_and_both_protocols_go_on_with_it(tmp_pa
         'device = "TEMPLATE"\nversion_policy = "all"\n[states]\ntotal = "next"\n'
     )
     with Server(*BASIC, "--model-repository", str(tmp_path)) as server:
-        stub = open_inference_stub(server.channel)
+        stub = oip_grpc.GRPCInferenceServiceStub(server.channel)  # type: ignore[no-untyped-call]
 
         def open_inference(value: float, **sequence: Any) -> tuple[str, float]:
             given = parameters({"sequence_id": 7, **sequence})

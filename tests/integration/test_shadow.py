@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 from headrace.client import Client, aio, errors
 from headrace.client.cli.app import make_app
+from headrace.oip import open_inference_pb2_grpc as oip_grpc
 from headrace.testing.case import parse
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, until
 from tests.support.manual import blocks, commands
 from tests.support.open_inference import infer_request
-from tests.support.stubs import open_inference_stub
 
 X = np.array([1, 2], np.float32)
 ALL = 100
@@ -87,7 +87,7 @@ def test_the_requests_of_every_protocol_are_compared_as_the_description_says(
     counted = Counted(server)
     assert client.network("m").infer({"x": X})["y"].tolist() == [4, 6]
     counted.become(differs=1)
-    stub = open_inference_stub(server.channel)
+    stub = oip_grpc.GRPCInferenceServiceStub(server.channel)  # type: ignore[no-untyped-call]
     stub.ModelInfer(infer_request("m", {"x": X}), timeout=CALL_SECONDS)
     counted.become(differs=2)
     tensor = {"name": "x", "datatype": "FP32", "shape": [2], "data": [1, 2]}

@@ -297,13 +297,13 @@ def test_a_segment_of_another_user_is_not_registered(sharing: Server) -> None:
 STRANGER = """
 import os, sys
 import grpc
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from tests.integration.test_shared_memory import *
-from tests.support.stubs import engine_stub
 address, region = sys.argv[1:]
 with segment(100) as made:
     os.chown(f"/dev/shm/{made.name}", 12345, 12345)
     os.setuid(12345)  # before the connection is made
-    stub = engine_stub(grpc.insecure_channel(address))
+    stub = rpc.InferenceEngineStub(grpc.insecure_channel(address))
 
     def code(call, request):
         try:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import grpc
 import numpy as np
@@ -20,6 +19,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from headrace.testing import networks
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from headrace.wire.codec import decode_values
 from tests.integration.harness import (
     BASIC,
@@ -36,7 +36,6 @@ from tests.integration.harness import (
 )
 from tests.support.gated_device import WAITS
 from tests.support.ports import held_port
-from tests.support.stubs import engine_stub
 
 
 def drained(server: Server) -> None:
@@ -108,7 +107,7 @@ def test_sigterm_ends_a_server_that_is_still_loading_its_networks(tmp_path: Path
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
         try:
             with grpc.insecure_channel(address) as channel:
-                stub = engine_stub(channel)
+                stub = rpc.InferenceEngineStub(channel)  # type: ignore[no-untyped-call]
                 list_networks = partial(stub.ListNetworks, pb.ListNetworksRequest())
                 waiting = {"wait_for_ready": True, "timeout": CALL_SECONDS}
                 until(lambda: len(list_networks(**waiting).networks) == 3)
@@ -277,7 +276,7 @@ def test_callers_without_a_pause_see_nothing_but_replies_and_unavailable() -> No
         seen: Counter[str] = Counter()
         replied = threading.Semaphore(0)
 
-        def call_again_and_again(stub: Any) -> None:
+        def call_again_and_again(stub: rpc.InferenceEngineStub) -> None:
             while not gone.is_set():
                 call = stub.Infer.future(request, timeout=CALL_SECONDS)
                 seen[call.code().name] += 1
@@ -287,7 +286,7 @@ def test_callers_without_a_pause_see_nothing_but_replies_and_unavailable() -> No
         callers = [
             threading.Thread(
                 target=call_again_and_again,
-                args=(engine_stub(channel),),
+                args=(rpc.InferenceEngineStub(channel),),  # type: ignore[no-untyped-call]
             )
             for channel in channels
             for _ in range(2)

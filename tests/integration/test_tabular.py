@@ -14,10 +14,10 @@ import pytest
 
 from headrace.client import Client
 from headrace.oip import open_inference_pb2 as oip
+from headrace.oip import open_inference_pb2_grpc as oip_rpc
 from tests.integration.harness import CALL_SECONDS, Server
 from tests.integration.test_rest import ask, told
 from tests.support.manual import blocks
-from tests.support.stubs import open_inference_stub
 
 _FOLDER = Path(__file__).parent / "tabular"
 _CASES = json.loads((_FOLDER / "cases.json").read_text("utf-8"))
@@ -89,7 +89,7 @@ def test_the_classes_are_told_after_export_and_import(client: Client) -> None:
 
 def test_the_open_inference_protocol_tells_the_classes(client: Client, server: Server) -> None:
     client.load_network((_FOLDER / "passengers.onnx").read_bytes(), device="CPU", name="tabular")
-    stub: Any = open_inference_stub(server.channel)
+    stub: Any = oip_rpc.GRPCInferenceServiceStub(server.channel)  # type: ignore[no-untyped-call]
     request = oip.ModelMetadataRequest(name="tabular")
     label, scores = stub.ModelMetadata(request, timeout=CALL_SECONDS).outputs
     assert json.loads(scores.parameters["classes"].string_param) == [0, 1]

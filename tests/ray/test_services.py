@@ -10,9 +10,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from headrace.client import Client, errors
 from headrace.client.sync import Network
 from headrace.oip import open_inference_pb2 as oip
+from headrace.oip import open_inference_pb2_grpc as oip_rpc
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from tests.ray.conftest import MODEL, PATIENCE_SECONDS, Servers, X
-from tests.support.stubs import engine_stub, open_inference_stub
 
 
 def test_a_network_answers_unary_calls_and_streams(mlp: Network) -> None:
@@ -74,9 +75,9 @@ def test_an_upload_to_one_replica_is_loaded_through_another(
         chunks = (
             pb.UploadModelRequest(chunk=MODEL[i : i + 512]) for i in range(0, len(MODEL), 512)
         )
-        upload = engine_stub(first).UploadModel
+        upload = rpc.InferenceEngineStub(first).UploadModel  # type: ignore[no-untyped-call]
         digest = upload(chunks, timeout=PATIENCE_SECONDS).digest
-        load = engine_stub(second).LoadNetwork
+        load = rpc.InferenceEngineStub(second).LoadNetwork  # type: ignore[no-untyped-call]
         source = pb.ModelSource(digest=digest)
         request = pb.LoadNetworkRequest(name="uploaded", model=source, device="CPU")
         load(request, timeout=PATIENCE_SECONDS)
@@ -93,5 +94,5 @@ def test_the_standard_protocols_pass(servers: Servers, mlp: Network) -> None:
         mlp.unload()
         assert next(watch).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
         watch.cancel()
-        stub = open_inference_stub(channel)
+        stub = oip_rpc.GRPCInferenceServiceStub(channel)  # type: ignore[no-untyped-call]
         assert stub.ServerReady(oip.ServerReadyRequest(), timeout=PATIENCE_SECONDS).ready

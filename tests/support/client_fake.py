@@ -21,11 +21,11 @@ import numpy as np
 
 from headrace.client import Client, aio
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as pb_grpc
 from headrace.wire import errors as wire_errors
 from headrace.wire.errors import ErrorDetails
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.status_document import StatusDocument
-from tests.support.stubs import serve_engine
 
 REFUSED = -1.0
 """An x of this is refused."""
@@ -73,7 +73,7 @@ GRAPH = pb.Graph(
 """Of the network that is asked about."""
 
 
-class Fake:
+class Fake(pb_grpc.InferenceEngineServicer):
     """Echoes x as y. What it was asked stands in `calls`; `failures` come before any answer."""
 
     def __init__(self) -> None:
@@ -343,7 +343,8 @@ def running(
     fake = Fake()
     threads = futures.ThreadPoolExecutor(8)
     server = grpc.server(threads, interceptors=interceptors, options=[("grpc.so_reuseport", 0)])
-    serve_engine(fake, server)
+    add_servicer: Any = pb_grpc.add_InferenceEngineServicer_to_server
+    add_servicer(fake, server)
     place = f"{host}:{port}"
     port = (
         server.add_insecure_port(place)

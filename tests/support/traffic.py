@@ -12,8 +12,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from tests.integration.harness import CALL_SECONDS, infer_request
-from tests.support.stubs import engine_stub
 
 MARKUP: Final = "<img src=x onerror=document.title='hacked'>"
 """The name of a layer, as somebody with bad intentions writes it."""
@@ -77,7 +77,7 @@ class Traffic:
 
     def _call(self, network: str) -> None:
         with self._connect() as channel:
-            stub: Any = engine_stub(channel)
+            stub: Any = rpc.InferenceEngineStub(channel)  # type: ignore[no-untyped-call]
             request: pb.InferRequest = infer_request(network, INPUTS)
             while not self._stop.is_set():
                 try:

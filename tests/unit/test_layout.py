@@ -86,7 +86,7 @@ FORBIDDEN = {
 
 
 def is_generated(path: Path) -> bool:
-    return path.name.endswith("_pb2.py")
+    return path.name.endswith(("_pb2.py", "_pb2_grpc.py"))
 
 
 def modules() -> dict[str, Path]:

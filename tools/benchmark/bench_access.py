@@ -18,7 +18,7 @@ import numpy as np
 
 from headrace.server.access.token_file import add_token
 from headrace.v1 import inference_engine_pb2 as pb
-from tests.support.stubs import engine_stub
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from tests.support.tokens import AUDIENCE, Signer, key_set
 from tools.benchmark.bench_requests import network
 from tools.benchmark.servers import INFER, headrace, load, request
@@ -46,7 +46,7 @@ def main() -> None:
         wanted = pb.LoadNetworkRequest(name="tiny", device="CPU", model=pb.ModelSource(data=model))
         for credential, (address, _) in servers.values():
             with grpc.insecure_channel(address) as channel:
-                stub = engine_stub(channel)
+                stub = rpc.InferenceEngineStub(channel)  # type: ignore[no-untyped-call]
                 stub.LoadNetwork(wanted, metadata=(("authorization", f"Bearer {credential}"),))
         file.write_bytes(request("tiny", {"x": np.ones((1, 16), np.float32)}))
         print(f"{'case':24} {'who may call':18} {'us':>6} {'ratio':>6}")

@@ -109,7 +109,6 @@ def host(kind: str) -> None:
 
     out = os.dup(1)
     os.dup2(2, 1)  # Ray writes there, too
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])  # where its proxies find `tests`
     # Sets what Ray reads when it is imported.
     from tests.ray.nodes import Nodes, free_ports  # isort: split
 
@@ -163,8 +162,9 @@ def theirs(_store: str) -> tuple[str, Any]:
 
             return pb.InferReply()
 
+    services = "headrace.v1.inference_engine_pb2_grpc.add_InferenceEngineServicer_to_server"
     deployment: Any = serve.deployment(Replies)
-    return "tests.support.stubs.serve_engine", deployment.bind()
+    return services, deployment.bind()
 
 
 APPLICATIONS: Final[dict[str, Callable[[str], tuple[str, Any]]]] = {

@@ -21,8 +21,8 @@ import grpc
 import numpy as np
 
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from tests.support.collector import collector_over_grpc
-from tests.support.stubs import engine_stub
 from tools.benchmark.bench_requests import network
 from tools.benchmark.servers import INFER, headrace, load, request
 
@@ -55,7 +55,7 @@ def main() -> None:
         wanted = pb.LoadNetworkRequest(name="tiny", device="CPU", model=pb.ModelSource(data=model))
         for address, _ in servers.values():
             with grpc.insecure_channel(address) as channel:
-                engine_stub(channel).LoadNetwork(wanted)
+                rpc.InferenceEngineStub(channel).LoadNetwork(wanted)  # type: ignore[no-untyped-call]
         file.write_bytes(request("tiny", {"x": np.ones((1, 16), np.float32)}))
         print(f"{'case':24} {'traced':26} {'us':>6} {'ratio':>6}")
         for case, mode, callers in CASES:

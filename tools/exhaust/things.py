@@ -23,9 +23,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from headrace.testing.networks import add, endless
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from tests.integration.harness import infer_request
 from tests.support.stateful import number
-from tests.support.stubs import engine_stub
 
 CHANNELS: Final = 40
 LOOK_SECONDS: Final = 2.0
@@ -61,7 +61,7 @@ class Taker:
         return self._channels
 
     def stubs(self) -> list[Any]:
-        return [engine_stub(each) for each in self.channels()]
+        return [rpc.InferenceEngineStub(each) for each in self.channels()]  # type: ignore[no-untyped-call]
 
     async def each(self, ask: Callable[[int], Awaitable[Any]]) -> Counter[str]:
         """Asks for all, and says what came of it. What has no answer is held for a while."""

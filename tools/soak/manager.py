@@ -13,8 +13,8 @@ import numpy as np
 
 from headrace.client import Client, errors
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from tests.integration.harness import infer_request
-from tests.support.stubs import engine_stub
 from tools.soak.caller import SECONDS, Caller
 from tools.soak.ledger import End
 from tools.soak.networks import is_right
@@ -86,7 +86,7 @@ def bad(caller: Caller) -> Generator[float]:
     short.inputs[0].tensor.data = b"\0"
     stranger = (("authorization", "Bearer hr_nobody"),)
     with closing(place.channel()) as channel:
-        stub: Any = engine_stub(channel)
+        stub: Any = rpc.InferenceEngineStub(channel)  # type: ignore[no-untyped-call]
         plain = channel.unary_unary("/headrace.v1.InferenceEngine/Infer")
         load = pb.LoadNetworkRequest(
             name="bad", device="CPU", model=pb.ModelSource(data=b"\xff\xff")

@@ -15,13 +15,14 @@ from typing import Any
 import grpc
 import numpy as np
 
+from headrace.oip import open_inference_pb2_grpc as oip_grpc
 from headrace.server.services.open_inference.datatypes import datatype_of
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from headrace.wire.codec import decode_values
 from tests.integration.harness import infer_request, outcome_of
 from tests.support.open_inference import infer_request as open_request
 from tests.support.open_inference import outputs_of
-from tests.support.stubs import engine_stub, open_inference_stub
 from tools.soak.caller import SECONDS, Caller
 from tools.soak.ledger import End
 
@@ -36,7 +37,7 @@ def stream(caller: Caller) -> Generator[float]:
     while True:
         outgoing: queue.SimpleQueue[pb.InferStreamRequest | None] = queue.SimpleQueue()
         with closing(caller.place.channel()) as channel:
-            stub: Any = engine_stub(channel)
+            stub: Any = rpc.InferenceEngineStub(channel)  # type: ignore[no-untyped-call]
             sent = iter(outgoing.get, None)
             call = stub.InferStream(sent, metadata=caller.place.metadata)
             replies = (result for reply in call for result in reply.results)
@@ -92,7 +93,7 @@ def failing(caller: Caller) -> Generator[float]:
     """Requests of which every second one fails in its run, and ends nothing else."""
     x = np.arange(5, dtype=np.float32)
     with closing(caller.place.channel()) as channel:
-        stub: Any = engine_stub(channel)
+        stub: Any = rpc.InferenceEngineStub(channel)  # type: ignore[no-untyped-call]
         while True:
             for at in (3, 7):
                 inputs = {"x": x, "at": np.array([at], np.int64)}
@@ -114,7 +115,7 @@ def failing(caller: Caller) -> Generator[float]:
 def open_inference(caller: Caller) -> Generator[float]:
     """ModelInfer and ModelStreamInfer."""
     with closing(caller.place.channel()) as channel:
-        stub: Any = open_inference_stub(channel)
+        stub: Any = oip_grpc.GRPCInferenceServiceStub(channel)  # type: ignore[no-untyped-call]
         options = {"metadata": caller.place.metadata, "timeout": SECONDS}
         while True:
             inputs, expected = caller.sample()
