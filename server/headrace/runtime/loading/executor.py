@@ -39,12 +39,14 @@ class _Task:
         token: ends it at its next layer.
         who: the name of whoever asked for it; empty for the server, and for callers without an
             identity.
+        at_once: whether it needs no place.
     """
 
     future: Future[Any]
     work: Callable[[], Any] | None
     token: CancelToken
     who: str
+    at_once: bool
 
 
 class _Promise(Future[Any]):
@@ -91,7 +93,8 @@ class LoadExecutor:
     leaves its place to another task, so that such tasks do not keep others waiting. `_SPARE` of
     them can do so at a time, and an identity has no more of them than there is room left. Of the
     tasks that wait, the next one is that of the identity which has the fewest running. If it has
-    none, it runs beside the places: nobody waits for a task of another one that hangs.
+    none, it runs beside the places: nobody waits for a task of another one that hangs. A task that
+    those with a place may wait for needs none.
 
     Thread-safe: `_lock` guards what waits and what runs, and the flag that it has stopped.
 
@@ -119,16 +122,27 @@ class LoadExecutor:
         self._placed: set[_Task] = set()
         self._beside: set[_Task] = set()
         self._stopped = False
-        self._loading = ThreadPoolExecutor(threads + _SPARE, thread_name_prefix="headrace-load")
+        self._loading = ThreadPoolExecutor(
+            threads + _SPARE + 1,  # for what begins at once
+            thread_name_prefix="headrace-load",
+        )
         self._closing = ThreadPoolExecutor(1, thread_name_prefix="headrace-close")
 
     def submit(
-        self, task: Callable[[], T], token: CancelToken | None = None, asker: Asker | None = None
+        self,
+        task: Callable[[], T],
+        token: CancelToken | None = None,
+        asker: Asker | None = None,
+        *,
+        at_once: bool = False,
     ) -> Future[T]:
         """Runs a client's task, in the context of the caller. So the log knows its request. Where
         the server goes on with what an `asker` has asked for, the task is that asker's.
         `give_up` and `stop_loading` end the task at its next layer. A task that heeds a `token` of
         its own is unwanted once that is cancelled. A task that waits ends with its token.
+
+        Args:
+            at_once: whether it needs no place. There should be one such task at a time.
 
         Raises:
             ResourceExhausted: too many tasks wait already.
@@ -138,7 +152,7 @@ class LoadExecutor:
         """
         asker, own = asker or self.asker(), CancelToken()
         work = partial(copy_context().run, _run, partial(_heeding, own, asker, task))
-        added = _Task(_Promise(), work, own, asker.name)
+        added = _Task(_Promise(), work, own, asker.name, at_once)
         with self._lock:
             if self._stopped:
                 raise ShuttingDown()
@@ -206,8 +220,9 @@ class LoadExecutor:
                     return
                 self._waiting.remove(task)
                 task.future.set_running_or_notify_cancel()
-                has_place = len(self._placed) < self._threads
-                (self._placed if has_place else self._beside).add(task)
+                if not task.at_once:
+                    has_place = len(self._placed) < self._threads
+                    (self._placed if has_place else self._beside).add(task)
                 self._ready.append(task)
             del task
             try:
@@ -225,6 +240,9 @@ class LoadExecutor:
 
     def _next(self) -> _Task | None:
         """The task to begin. The caller holds the lock."""
+        for task in self._waiting:
+            if task.at_once:
+                return task
         running = Counter(task.who for task in (*self._placed, *self._beside))
         beside = Counter(task.who for task in self._beside)
 

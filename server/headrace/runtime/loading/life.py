@@ -183,7 +183,13 @@ class NetworkLife:
         load = _Load(entry, on_disk, LoadStages(parts_of(span)), budgets, cold)
         begin = timed(span, partial(self._load, load, read, compile_network))
         try:
-            future = self._loads.submit(begin, entry.token, entry.asker)
+            future = self._loads.submit(
+                begin,
+                entry.token,
+                entry.asker,
+                # Loads that hold all places may wait for the room of the pipeline's other steps.
+                at_once=cold and entry.key[:2] in self._networks.cold.kept_together(),
+            )
         except BaseException as error:
             self._networks.fail(entry, str(error), keep=False)
             raise

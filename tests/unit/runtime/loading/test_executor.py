@@ -270,6 +270,19 @@ def test_a_task_waits_for_no_other_identity_s_tasks_that_hang() -> None:
     executor.stop()
 
 
+def test_what_others_may_wait_for_needs_no_place() -> None:
+    """All threads are taken by tasks that wait for the outcome of one more."""
+    askers, gate = Askers(), Gate()
+    executor = LoadExecutor(threads=2, asker=askers)
+    held = [askers.submit(executor, f"who{number}", gate) for number in range(2 + _SPARE)]
+    gate.await_arrivals()
+    assert executor.submit(lambda: 7, at_once=True).result(PATIENCE_SECONDS) == 7
+    gate.open()
+    for future in held:
+        future.result(PATIENCE_SECONDS)
+    executor.stop()
+
+
 def test_a_task_that_a_thread_has_begun_goes_on_although_no_other_thread_can_start(
     executor: LoadExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
