@@ -206,7 +206,7 @@ class ColdLoads:
                 wanted.waiters.add(waiter)
                 self._waiters[who] += 1
                 self._awaited[place] += 1
-                if needed_by is not None:
+                if needed_by is not None and not needed_by.ended:  # its end leaves them
                     needed_by.needed.append(waiter)
         self._begin()
         if late:
@@ -380,8 +380,8 @@ class ColdLoads:
             self._end(wanted, error)
             return
         with self._lock:
-            ended = wanted.ended
-        if ended:
+            leaves = waiter not in wanted.needed
+        if leaves:  # it has ended meanwhile
             self.leave(waiter)
 
     def _is_there(self, wanted: WantedNetwork, waiter: LoadWaiter) -> None:

@@ -290,6 +290,23 @@ def test_a_pipeline_s_loads_find_a_place_beside_loads_that_wait_for_its_steps_to
     world.until_begun("pipeline", "a", "c", "step1", "pipeline", "step2", "pipeline", "b")
 
 
+def test_a_step_that_fails_at_once_is_let_go_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: NetworkEntry, who: str) -> Future[NetworkEntry]:
+        raise InvalidModel("it is broken")
+
+    # Loads begin within the call that asks for them, so the step's has failed when that returns.
+    monkeypatch.setattr(world.cold._threads, "submit", lambda run, *args: run(*args))
+    waiter = world.wait("pipeline")
+    world.entry("step").again = fails
+    world.lacks("pipeline", "step")
+    world.hears(waiter)
+    assert isinstance(waiter.error, InvalidModel)
+    world.cold.leave(waiter)
+    assert world.cold.awaited() == set()
+
+
 def test_networks_that_need_each_other_are_refused(world: World) -> None:
     waiter = world.wait("a")
     world.until_begun("a")
