@@ -267,7 +267,7 @@ class NetworkRegistry:
             cold = table.entry(name, version, entry.device, record, entry.owner)
             cold.state, cold.again = NetworkState.EVICTED, entry.again
             cold.asker, cold.residence = entry.asker, entry.residence
-            cold.memory_bytes = entry.memory_bytes
+            cold.memory_bytes, cold.maps_weights = entry.memory_bytes, entry.maps_weights
             cold.uses, cold.last_used = entry.uses, entry.last_used
             cold.load_seconds, cold.stage_seconds = entry.load_seconds, entry.stage_seconds
             if entry.residence.of_client:

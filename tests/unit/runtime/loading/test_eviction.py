@@ -829,6 +829,19 @@ def test_all_copies_leave_if_their_weights_must(mapping: Core) -> None:
     assert sizes(mapping) == {"large": 2 * MIB}
 
 
+def test_a_network_that_has_mapped_its_weights_needs_room_for_them_once_when_it_comes_back(
+    mapping: Core,
+) -> None:
+    know(mapping, "large", model=lambda: read(LARGE))
+    know(mapping, "a")
+    know(mapping, "b", model=lambda: read(OTHER))
+    for name in ("large", "a", "b"):
+        assert loaded(mapping, name) is None
+    assert sizes(mapping) == {"a": MIB, "b": MIB}
+    assert loaded(mapping, "large") is None
+    assert sizes(mapping) == {"large": 2 * MIB, "a": MIB, "b": MIB}
+
+
 def test_a_copy_counts_for_the_weights_of_one_that_is_gone_while_it_is_loaded(
     mapping: Core, plugin: HookPlugin
 ) -> None:
