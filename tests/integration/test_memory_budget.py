@@ -140,6 +140,13 @@ def test_every_way_to_ask_loads_what_is_asked_for(tight: Server) -> None:
     assert tight.total("headrace_cold_requests_total") == 6
     assert tight.total("headrace_network_loaded", network="net5") == 1
     assert tight.total("headrace_network_idle_seconds", network="net5") < CALL_SECONDS
+    with Client(tight.address) as client:
+        listed = next(each for each in client.repository() if each.name == "net5")
+        shown = client.network("net5").info
+    for each in (listed, shown):
+        assert each.memory_bytes > 0
+        assert each.idle_seconds is not None
+        assert 0 < each.idle_seconds < CALL_SECONDS
     assert tight.total("headrace_evictions_total", device="CPU") >= 3
 
 

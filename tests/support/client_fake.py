@@ -261,7 +261,14 @@ class Fake(pb_grpc.InferenceEngineServicer):
         state = pb.NetworkState
         return pb.ListRepositoryReply(
             versions=[
-                pb.RepositoryVersion(name="echo", version="1", state=state.READY, share=90),
+                pb.RepositoryVersion(
+                    name="echo",
+                    version="1",
+                    state=state.READY,
+                    share=90,
+                    memory_bytes=3 << 20,
+                    idle_seconds=4.0,
+                ),
                 pb.RepositoryVersion(
                     name="echo", version="2", state=state.READY, share=10, reason="bad model"
                 ),

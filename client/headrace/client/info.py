@@ -76,6 +76,8 @@ class NetworkInfo:
             server alone.
         memory_bytes: what it takes in memory, as its last load has shown; 0 if it counts for no
             memory budget.
+        idle_seconds: for how long nobody has used it; None before its first load, and for who may
+            not manage it.
         metadata: what the model says of itself, ONNX's metadata_props, as far as they fit into
             64 KiB together. Empty if it comes from a list of networks.
     """
@@ -98,6 +100,7 @@ class NetworkInfo:
     replicas: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     memory_bytes: int = 0
+    idle_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,7 @@ class RepositoryVersion:
         reason: why it is not loaded. If it is loaded, why its newest files are not.
         share: its share of the requests that name no version, in per cent.
         memory_bytes: as `NetworkInfo.memory_bytes`.
+        idle_seconds: as `NetworkInfo.idle_seconds`.
     """
 
     name: str
@@ -118,6 +122,7 @@ class RepositoryVersion:
     reason: str
     share: int
     memory_bytes: int = 0
+    idle_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

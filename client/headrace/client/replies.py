@@ -63,6 +63,7 @@ def network_info(message: pb.NetworkInfo) -> NetworkInfo:
         replicas=tuple(message.replicas),
         metadata=dict(message.metadata),
         memory_bytes=message.memory_bytes,
+        idle_seconds=_idle_seconds(message),
     )
 
 
@@ -75,7 +76,12 @@ def repository_version(message: pb.RepositoryVersion) -> RepositoryVersion:
         reason=message.reason,
         share=message.share,
         memory_bytes=message.memory_bytes,
+        idle_seconds=_idle_seconds(message),
     )
+
+
+def _idle_seconds(message: pb.NetworkInfo | pb.RepositoryVersion) -> float | None:
+    return message.idle_seconds if message.HasField("idle_seconds") else None
 
 
 def executable_layer(message: pb.ExecutableLayer) -> ExecutableLayer:

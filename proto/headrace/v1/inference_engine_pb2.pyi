@@ -294,7 +294,7 @@ class PortInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[_Union[DataType, str]] = ..., has_rank: bool = ..., shape: _Optional[_Iterable[_Union[Dimension, _Mapping]]] = ..., kind: _Optional[_Union[ValueKind, str]] = ..., optional: bool = ..., layout: _Optional[str] = ..., class_names: _Optional[_Iterable[str]] = ..., class_numbers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class NetworkInfo(_message.Message):
-    __slots__ = ("name", "device", "generation", "state", "reason", "inputs", "outputs", "config", "load_seconds", "from_cache", "notes", "execution_devices", "origin", "version", "states", "replicas", "metadata", "memory_bytes")
+    __slots__ = ("name", "device", "generation", "state", "reason", "inputs", "outputs", "config", "load_seconds", "from_cache", "notes", "execution_devices", "origin", "version", "states", "replicas", "metadata", "memory_bytes", "idle_seconds")
     class ConfigEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -334,6 +334,7 @@ class NetworkInfo(_message.Message):
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IDLE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     name: str
     device: str
     generation: int
@@ -352,7 +353,8 @@ class NetworkInfo(_message.Message):
     replicas: _containers.RepeatedScalarFieldContainer[str]
     metadata: _containers.ScalarMap[str, str]
     memory_bytes: int
-    def __init__(self, name: _Optional[str] = ..., device: _Optional[str] = ..., generation: _Optional[int] = ..., state: _Optional[_Union[NetworkState, str]] = ..., reason: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., config: _Optional[_Mapping[str, str]] = ..., load_seconds: _Optional[float] = ..., from_cache: bool = ..., notes: _Optional[_Iterable[str]] = ..., execution_devices: _Optional[_Iterable[str]] = ..., origin: _Optional[str] = ..., version: _Optional[str] = ..., states: _Optional[_Mapping[str, str]] = ..., replicas: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    idle_seconds: float
+    def __init__(self, name: _Optional[str] = ..., device: _Optional[str] = ..., generation: _Optional[int] = ..., state: _Optional[_Union[NetworkState, str]] = ..., reason: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., config: _Optional[_Mapping[str, str]] = ..., load_seconds: _Optional[float] = ..., from_cache: bool = ..., notes: _Optional[_Iterable[str]] = ..., execution_devices: _Optional[_Iterable[str]] = ..., origin: _Optional[str] = ..., version: _Optional[str] = ..., states: _Optional[_Mapping[str, str]] = ..., replicas: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., memory_bytes: _Optional[int] = ..., idle_seconds: _Optional[float] = ...) -> None: ...
 
 class UnloadNetworkRequest(_message.Message):
     __slots__ = ("name", "version")
@@ -847,20 +849,22 @@ class GetStatusReply(_message.Message):
     def __init__(self, document: _Optional[bytes] = ...) -> None: ...
 
 class RepositoryVersion(_message.Message):
-    __slots__ = ("name", "version", "state", "reason", "share", "memory_bytes")
+    __slots__ = ("name", "version", "state", "reason", "share", "memory_bytes", "idle_seconds")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IDLE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     state: NetworkState
     reason: str
     share: int
     memory_bytes: int
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., state: _Optional[_Union[NetworkState, str]] = ..., reason: _Optional[str] = ..., share: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    idle_seconds: float
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., state: _Optional[_Union[NetworkState, str]] = ..., reason: _Optional[str] = ..., share: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., idle_seconds: _Optional[float] = ...) -> None: ...
 
 class ListRepositoryRequest(_message.Message):
     __slots__ = ()

@@ -94,7 +94,7 @@ def test_a_shadow_is_a_version_or_a_device_and_a_share(client: Any, fake: Fake) 
 
 def test_the_repository_is_a_list_of_versions(client: Any) -> None:
     first, second, failed, faulty = client.repository()
-    assert first == RepositoryVersion("echo", "1", "READY", "", 90)
+    assert first == RepositoryVersion("echo", "1", "READY", "", 90, 3 << 20, 4.0)
     assert (second.share, second.reason) == (10, "bad model")
     assert (failed.state, failed.version) == ("FAILED", "7")
     assert (faulty.state, faulty.version, faulty.reason) == ("", "", "leads out")

@@ -10,6 +10,7 @@ import typer
 from headrace.client import RepositoryVersion
 from headrace.client.cli import console
 from headrace.client.cli.console import SERVER, AsJson, Server
+from headrace.client.cli.status.texts import residence_text
 
 Version = Annotated[
     str, typer.Option("--version", metavar="N", help="The version. [default: the one that serves]")
@@ -86,13 +87,14 @@ def _share(text: str) -> int:
 
 def _print(found: list[RepositoryVersion]) -> None:
     console.print_table(
-        ("NETWORK", "VERSION", "STATE", "SHARE", "REASON"),
+        ("NETWORK", "VERSION", "STATE", "SHARE", "MEMORY", "IDLE", "REASON"),
         [
             (
                 version.name,
                 version.version,
                 version.state,
                 f"{version.share} %" if version.share else "",
+                *residence_text(version),
                 version.reason,
             )
             for version in found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import re
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -183,6 +184,11 @@ class NetworkEntry:
     token: CancelToken = field(default_factory=CancelToken)
     on_drained: Callable[[], object] | None = None
     shadow: Callable[[NetworkEntry, Job], object] | None = None
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """For how long nobody has used it; None before its first load."""
+        return time.monotonic() - self.last_used if self.last_used else None
 
     def count_use(self, now: float, times: int = 1) -> None:
         self.uses, self.last_used = self.uses_left(now) + times, now

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib import metadata
@@ -118,9 +117,8 @@ class HeadraceCollector(Collector):
             if entry.state in SERVING:
                 loaded = entry.state is NetworkState.READY
                 yield SeriesSnapshot(NETWORK_LOADED, labels, float(loaded))
-            if entry.last_used:
-                idle = time.monotonic() - entry.last_used
-                yield SeriesSnapshot(NETWORK_IDLE_SECONDS, labels, idle)
+            if entry.idle_seconds is not None:
+                yield SeriesSnapshot(NETWORK_IDLE_SECONDS, labels, entry.idle_seconds)
             if entry.state is NetworkState.READY and entry.memory_bytes:
                 of = labels[0], labels[1], entry.device
                 yield SeriesSnapshot(NETWORK_MEMORY_BYTES, of, entry.memory_bytes)

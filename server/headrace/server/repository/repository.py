@@ -32,6 +32,7 @@ class RepositoryVersion(NamedTuple):
         reason: why the version is not loaded. For a loaded version, why its newest files are not.
         share: the per cent that the version gets of the requests without a version.
         memory_bytes: as `NetworkEntry`.
+        idle_seconds: as `NetworkEntry`.
     """
 
     name: str
@@ -40,6 +41,7 @@ class RepositoryVersion(NamedTuple):
     reason: str
     share: int
     memory_bytes: int = 0
+    idle_seconds: float | None = None
 
 
 class Repository:
@@ -238,8 +240,13 @@ class Repository:
             elif not reason and folder is not None:
                 reason = LEFT_OUT if status.seen is not None and version not in wanted else ""
             state = entry.state if entry is not None else None
-            share, taken = shares.get(version, 0), entry.memory_bytes if entry is not None else 0
-            rows.append(RepositoryVersion(name, version, state, reason, share, taken))
+            row = RepositoryVersion(name, version, state, reason, shares.get(version, 0))
+            if entry is not None:
+                row = row._replace(
+                    memory_bytes=entry.memory_bytes,
+                    idle_seconds=entry.idle_seconds,
+                )
+            rows.append(row)
         if rows or folder is None:
             return rows
         return [RepositoryVersion(name, "", None, fault, 0)]

@@ -118,6 +118,7 @@ def repository_version(row: RepositoryVersion) -> pb.RepositoryVersion:
         reason=row.reason,
         share=row.share,
         memory_bytes=row.memory_bytes,
+        idle_seconds=row.idle_seconds,
     )
 
 

@@ -116,7 +116,10 @@ class Servicer:
     async def list_repository(self, _request: Any, _: Any) -> pb.ListRepositoryReply:
         rows = await _in_thread(self._repository.index)
         seen = (
-            row._replace(name=self._networks.shown(row.name))
+            row._replace(
+                name=self._networks.shown(row.name),
+                idle_seconds=row.idle_seconds if self._networks.manages(row.name) else None,
+            )
             for row in rows
             if self._networks.sees(row.name)
         )
@@ -269,8 +272,10 @@ class Servicer:
         return reply
 
     def _info(self, entry: NetworkEntry, *, listed: bool = False) -> pb.NetworkInfo:
-        name = self._networks.shown(entry.key.name)
-        return convert.network_info(entry, name, listed=listed)
+        info = convert.network_info(entry, self._networks.shown(entry.key.name), listed=listed)
+        if entry.idle_seconds is not None and self._networks.manages(entry.key.name):
+            info.idle_seconds = entry.idle_seconds
+        return info
 
     def _network(self, source: pb.ModelSource, *, spooled: bool = False) -> Callable[[], Network]:
         kind = source.WhichOneof("source")

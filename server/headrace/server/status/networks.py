@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final
@@ -81,12 +80,11 @@ def network_rows(
     for _, shown, _, entry in reversed(listed):  # so that a network that drains comes last
         name, version, _ = entry.key
         shares = registry.serving(name)
-        told = bool(entry.last_used) and networks.manages(name)
         rows.append(
             {
                 "name": shown,
                 # It would tell tenants what others ask for.
-                "idle_seconds": time.monotonic() - entry.last_used if told else None,
+                "idle_seconds": entry.idle_seconds if networks.manages(name) else None,
                 **_about(entry, shares.get(version, 0)),
                 # A network and its replacement share their counters.
                 **_numbers(common.pop((name, version, _device(entry)), NO_NUMBERS)),

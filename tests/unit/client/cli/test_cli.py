@@ -128,11 +128,11 @@ def test_the_version_is_that_of_the_distribution(run: Any) -> None:
 
 def test_the_repository_is_a_table(run: Any) -> None:
     assert run("repository").stdout.splitlines() == [
-        "NETWORK  VERSION  STATE   SHARE  REASON",
-        "echo     1        READY   90 %",
-        "echo     2        READY   10 %   bad model",
-        "other    7        FAILED",
-        "third                            leads out",
+        "NETWORK  VERSION  STATE   SHARE  MEMORY  IDLE   REASON",
+        "echo     1        READY   90 %   3 MiB   4.0 s",
+        "echo     2        READY   10 %   -       -      bad model",
+        "other    7        FAILED         -       -",
+        "third                            -       -      leads out",
     ]
     assert json_of(run("repository", "--json"))[0] == {
         "name": "echo",
@@ -140,7 +140,8 @@ def test_the_repository_is_a_table(run: Any) -> None:
         "state": "READY",
         "reason": "",
         "share": 90,
-        "memory_bytes": 0,
+        "memory_bytes": 3 << 20,
+        "idle_seconds": 4.0,
     }
 
 

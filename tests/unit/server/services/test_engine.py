@@ -28,6 +28,7 @@ from headrace.runtime.loading.memory_budget import MemoryBudget
 from headrace.runtime.loading.registry import NetworkRegistry, NetworkState
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
+from headrace.server.access.identity import CALLER, Identity, Role
 from headrace.server.access.networks import Networks
 from headrace.server.services.engine import Servicer
 from headrace.server.services.uploads import Uploads
@@ -220,6 +221,17 @@ def test_who_asks_about_a_cold_network_with_too_little_time_hears_how_long_its_l
         with pytest.raises(StillLoading) as caught:
             described(core, seconds_left=1.0)
         assert caught.value.retry_delay_seconds == 30.0
+
+
+def test_only_who_may_change_a_network_learns_when_it_was_used_last() -> None:
+    with templates() as core:
+        core.load_network(REQUEST, read).result(PATIENCE_SECONDS)
+        assert described(core).info.idle_seconds > 0
+        token = CALLER.set(Identity("token:reader", frozenset({Role.READ})))
+        try:
+            assert not described(core).info.HasField("idle_seconds")
+        finally:
+            CALLER.reset(token)
 
 
 class LatePlugin(TemplatePlugin):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from headrace.client import RepositoryVersion
 from headrace.client.cli.status.figures import Document, NetworkFigures, Times
 from headrace.client.cli.texts import bytes_text, visible
 
@@ -55,7 +56,7 @@ def times_text(times: Times) -> tuple[str, str, str]:
     return seconds_text(times.mean), seconds_text(times.p50), seconds_text(times.p99)
 
 
-def residence_text(network: NetworkFigures) -> tuple[str, str]:
+def residence_text(network: NetworkFigures | RepositoryVersion) -> tuple[str, str]:
     """What it takes in memory, and for how long nobody has used it."""
     memory = bytes_text(network.memory_bytes) if network.memory_bytes else UNKNOWN
     return memory, seconds_text(network.idle_seconds)
