@@ -144,8 +144,14 @@ class DevicePool:
         if device:
             self._run(request, device, inline=job.may_run_inline)
             return
-        self._do(self._event(partial(self._schedule.arrive, request)), inline=job.may_run_inline)
         request.listen(self._cancelled)  # a device that runs it learns of it by itself
+        self._do(self._event(partial(self._schedule.arrive, request)), inline=job.may_run_inline)
+        self._heed(request)
+
+    def _heed(self, request: PoolRequest) -> None:
+        """Looks at a request that may wait now: a cancel before that had no effect."""
+        if request.item.token.cancelled:
+            self._cancelled(request)
 
     def _cancelled(self, request: PoolRequest) -> None:
         error = request.item.token.error
@@ -230,11 +236,12 @@ class DevicePool:
         if job.error is None:
             todo = self._event(partial(self._schedule.completed, request))
         else:
+            request.listen(self._cancelled)  # it may have to wait for another device
             todo, runs_again = self._failed(request, device, job.error)
             outcome = RERUN if runs_again else outcome
         self._counters.ended(device, outcome)
         if outcome == RERUN:
-            request.listen(self._cancelled)  # it may have to wait for another device
+            self._heed(request)
         else:
             request.stop_listening()
         self._do(todo)

@@ -119,15 +119,14 @@ class PoolRequest(PooledRequest[Job]):
         job.queued, job.started, job.span = self._queued, self._started, self._span
 
     def listen(self, on_cancel: Callable[[PoolRequest], object]) -> None:
-        """Has `on_cancel` called from now on if the job is cancelled."""
-        if self._on_cancel is not None:
-            return
-        self._on_cancel = partial(on_cancel, self)
-        self.item.token.attach(self._on_cancel)
-        if self.item.outcome is not None:  # on another thread, which may not have seen the hook
-            self.stop_listening()
+        """Has `on_cancel` called from now on if the job is cancelled. Call it before another thread
+        can end the job."""
+        if self._on_cancel is None:
+            self._on_cancel = partial(on_cancel, self)
+            self.item.token.attach(self._on_cancel)
 
     def stop_listening(self) -> None:
         """The job has its outcome."""
         if self._on_cancel is not None:
             self.item.token.detach(self._on_cancel)
+            self._on_cancel = None  # it refers to the request

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
+import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 
 from headrace.plugins.multi.executable_network import PooledNetwork
 from headrace.plugins.multi.plugin import AutoPlugin, MultiPlugin
+from headrace.plugins.multi.running.requests import PoolRequest
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import Cancelled, InvalidArgument, Unavailable
-from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing import networks
 from headrace.testing.occupied import eventually
 from headrace.testing.services import services as real_services
-from tests.support.gate import run_together
+from tests.support.gate import Gate, run_together
 from tests.support.interleaving import frequent_switches
 from tests.support.moody_device import MoodyPlugin, moody
 from tests.support.patience import PATIENCE_SECONDS
@@ -130,3 +135,74 @@ def test_every_request_has_one_answer_whatever_happens(
             states = partial(network.get_metric, "DEVICE_STATES")
             eventually(lambda: "C=serving" in states(), "the device that loads late")  # type: ignore[operator]
         network.close()
+
+
+def test_a_request_that_waited_is_freed_without_the_garbage_collector() -> None:
+    class Watched(Job):
+        __slots__ = ("__weakref__",)
+
+    job = Watched({}, lambda _: None)
+    alive, request = weakref.ref(job), PoolRequest(job)
+    request.listen(lambda _: None)
+    job.complete()
+    request.stop_listening()
+    gc.disable()
+    try:
+        del job, request
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
+@contextmanager
+def _busy() -> Iterator[PooledNetwork]:
+    """A network on one device, which has as much as it runs."""
+    with real_services([moody("A")]) as services:
+        options = NetworkOptions(members=DeviceName.parse("MULTI:A").members)
+        network = MultiPlugin("MULTI", services, {}).load_network(
+            Load(_ADD.network, options=options)
+        )
+        assert isinstance(network, PooledNetwork)
+        device, gate, ended = services.devices.plugin("A"), Gate(), threading.Event()
+        assert isinstance(device, MoodyPlugin)
+        device.on_infer = lambda _: gate()
+        network.submit(Job(_ADD.inputs, lambda _: ended.set()))
+        gate.await_arrivals()
+        try:
+            yield network
+        finally:
+            gate.open()
+            assert ended.wait(PATIENCE_SECONDS)
+            network.close()
+
+
+def test_a_cancel_reaches_a_request_that_failed_before_its_caller_was_back() -> None:
+    with _busy() as network:
+        pool: Any = network.pool
+        do, job = pool._do, Job(_ADD.inputs, lambda _: None)
+
+        def fail_meanwhile(*given: Any, **how: Any) -> None:
+            do(*given, **how)
+            job.outcome = Outcome.FAILED  # on a device's thread, which will reopen it
+
+        pool._do = fail_meanwhile
+        network.submit(job)
+        pool._do, job.outcome = do, None
+        job.token.cancel(Cancelled("not wanted"))
+        assert job.outcome is Outcome.CANCELLED
+
+
+def test_a_cancel_reaches_a_request_that_is_about_to_wait() -> None:
+    with _busy() as network:
+        pool: Any = network.pool
+        event, job = pool._event, Job(_ADD.inputs, lambda _: None)
+
+        def cancel_before(what: Any) -> Any:
+            job.token.cancel(Cancelled("not wanted"))
+            return event(what)
+
+        pool._event = cancel_before
+        network.submit(job)
+        pool._event = event
+        assert job.outcome is Outcome.CANCELLED
+        assert pool.waiting == 0
