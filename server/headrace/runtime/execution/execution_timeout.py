@@ -116,7 +116,8 @@ class ExecutionTimeout:
             limit = self._seconds
         now = self._clock()
         for job in list(self.running):
-            if limit and now - job.started >= limit:
+            # In this order: a job that has ended here may begin anew on another device.
+            if limit and now - job.started >= limit and job in self.running:
                 if self._patience is not None:
                     self._be_patient(job, now, self._patience)
                 self.running.pop(job, None)

@@ -140,6 +140,22 @@ def test_no_limit_any_more_lets_what_runs_go_on(timer: ManualTimer) -> None:
     assert len(timer.wheel) == 0
 
 
+def test_a_run_that_ends_meanwhile_and_begins_elsewhere_is_left_alone(timer: ManualTimer) -> None:
+    timeout = bound(timer, 10.0)
+    first, second = jobs = started(timer), started(timer)
+
+    def run_elsewhere() -> None:
+        timeout.end(second)
+        second.started = 0.0
+
+    first.token.attach(run_elsewhere)
+    for job in jobs:
+        timeout.begin(job)
+    timer.advance(11)
+    assert first.token.cancelled
+    assert not second.token.cancelled
+
+
 def test_patience_ends_once_with_each_run_that_ignores_its_cancel(timer: ManualTimer) -> None:
     ended: list[float] = []
     patience = Patience(2.0, lambda _: ended.append(timer.clock.now))
