@@ -164,8 +164,10 @@ class Measuring:
             whole: whether a client has sent it; False for a part of another network's request.
         """
         begun = self._begun
-        if not (self._shapes.counts if begun else whole):
+        if not (self._shapes.fixed is None if begun else whole):
             return
+        if begun and any(isinstance(value, list) for value in job.inputs.values()):
+            return  # a sequence of tensors: no request like it can be made
         shapes = self._shapes.of(job.inputs)
         self._shapes.add(shapes)
         if not begun:  # only a warm-up runs before the network has its name

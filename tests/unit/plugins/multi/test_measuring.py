@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from headrace.plugins.multi import contest
 from headrace.plugins.multi.executable_network import PooledNetwork
+from headrace.plugins.multi.measuring import Measuring
 from headrace.plugins.multi.plugin import AutoPlugin
 from headrace.plugins.multi.speed_meter import SettledRun, SpeedFigures, SpeedMeter
 from headrace.runtime.cache.cache import NetworkCache
@@ -23,8 +26,10 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import InvalidArgument, InvalidModel, ResourceExhausted
+from headrace.runtime.execution.background import Background
 from headrace.runtime.execution.job import Job
-from headrace.runtime.network.network import Network
+from headrace.runtime.network.network import Network, Port
+from headrace.runtime.network.values import Value
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing import networks
 from headrace.testing.infer_request import InferRequest
@@ -255,6 +260,34 @@ def test_a_measurement_waits_for_the_end_of_requests(rig: Rig) -> None:
     request.result(PATIENCE_SECONDS)
     await_measured(other)
     assert rig.measured == [["FAST", "SLOW"]]
+
+
+def _sees(rig: Rig, ports: Sequence[Port], inputs: Mapping[str, Value]) -> bool:
+    """Whether a request of these inputs is a reason to measure."""
+    measuring = Measuring(
+        SimpleNamespace(original=None),  # type: ignore[arg-type]
+        ports,
+        (),
+        rig.services,
+        Background("measure"),
+        throughput=False,
+        full_name="m",
+        folder="",
+        told=print,
+    )
+    measuring._begun = True
+    measuring.saw(Job(inputs, lambda _: None), whole=True)
+    return measuring._agenda.wanted() is not None
+
+
+def test_a_network_of_many_inputs_of_any_size_is_measured(rig: Rig) -> None:
+    ports = [Port(f"x{each}", ir.DataType.FLOAT, ("n",)) for each in range(65)]
+    assert _sees(rig, ports, {port.name: np.zeros(3, np.float32) for port in ports})
+
+
+def test_a_sequence_of_tensors_is_no_reason_to_measure_without_it(rig: Rig) -> None:
+    ports = [Port("x", ir.DataType.FLOAT, ("n",), kind="sequence")]
+    assert not _sees(rig, ports, {"x": [np.zeros(3, np.float32)]})
 
 
 def test_an_unload_ends_a_measurement_and_leaves_nothing(rig: Rig) -> None:
