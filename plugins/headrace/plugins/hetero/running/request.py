@@ -64,7 +64,10 @@ class WholeRequest:
         elif isinstance(error, InvalidArgument) and job.token.error is None:
             job.reopen()
             job.may_run_inline = False  # this may be a stream's thread
-            self._split(job)
+            try:
+                self._split(job)
+            except Exception as raised:  # noqa: BLE001 - an accepted job has an outcome
+                job.fail(raised)
         else:
             job.error = _named(error, subgraph.number, 1, subgraph.device)
 

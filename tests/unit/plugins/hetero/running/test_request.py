@@ -385,6 +385,20 @@ def test_a_device_that_runs_all_and_gives_too_little_has_a_bug(rig: Rig) -> None
     assert job.outcome is Outcome.FAILED
 
 
+def test_a_refused_request_that_cannot_begin_anew_fails(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: HeteroRequest) -> None:
+        raise RuntimeError("bug")
+
+    monkeypatch.setattr(HeteroRequest, "start", fail)
+    refusal = failing(InvalidArgument("no"))
+    job = rig.submit(rig.network(CHAIN, (Ends(("x",), ("y",)),), {0: refusal}))
+    rig.outcomes.wait()
+    assert job.outcome is Outcome.FAILED
+    assert isinstance(job.error, RuntimeError)
+
+
 def test_a_failure_cancels_the_other_parts_and_waits_for_their_end(rig: Rig) -> None:
     """Until a backend returns it may read the request's inputs."""
     running, told, leave = threading.Event(), threading.Event(), threading.Event()
