@@ -45,11 +45,13 @@ def next_callers(
         found: what was found so far, in its order.
         start: how many are tried first.
         target: the 99th percentile that is wanted, in seconds.
-        before: what was found in the turn before. Of its numbers only `start` is tried again.
+        before: what was found in the turn before. Of its numbers none above `start` is tried
+            again.
     """
     if not found:
         return min(start, MOST_CALLERS)
     last, earlier = found[-1], found[:-1]
+    known = {0, *(each.callers for each in found)}
     if last.p99 > target:
         met = any(each.p99 <= target for each in earlier)
         callers = 0 if met else last.callers // 2
@@ -57,7 +59,7 @@ def next_callers(
         came_down = any(each.callers > last.callers for each in earlier)
         gains = not earlier or last.throughput >= _GAIN * earlier[-1].throughput
         callers = min(2 * last.callers, MOST_CALLERS) if gains and not came_down else 0
-    known = {0, *(each.callers for each in (*before, *found))}
+        known.update(each.callers for each in before)
     return None if callers in known else callers
 
 

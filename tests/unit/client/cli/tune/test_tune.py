@@ -89,6 +89,11 @@ def test_of_the_numbers_of_callers_of_the_turn_before_only_the_best_is_tried_aga
     assert next_callers(before[1:], 4, TARGET, before) == 8
 
 
+def test_a_number_of_the_turn_before_is_tried_again_if_more_callers_miss_the_target() -> None:
+    before = [CallersFigures(4, 100, 0.01), CallersFigures(8, 200, 0.01)]
+    assert next_callers([CallersFigures(8, 200, 0.03)], 8, TARGET, before) == 4
+
+
 def test_fewer_callers_are_tried_until_they_are_answered_in_time() -> None:
     assert levels(8, TARGET, (100, 0.03), (90, 0.025), (80, 0.01)) == [8, 4, 2]
     assert levels(2, TARGET, (100, 0.03), (90, 0.025)) == [2, 1]
