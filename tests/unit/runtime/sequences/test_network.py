@@ -18,6 +18,7 @@ from headrace.runtime.errors import (
     DeadlineExceeded,
     FailedPrecondition,
     HeadraceError,
+    Internal,
     InvalidArgument,
     NotFound,
     QueueFull,
@@ -217,6 +218,19 @@ def test_a_state_of_another_shape_fails_its_request_and_is_not_kept(held: Held) 
     job.complete()
     assert isinstance(error_of(job), FailedPrecondition)
     assert "'next' came as float32[2, 2]" in str(job.error)
+    assert held.run(more(), 1.0) == 12
+
+
+@pytest.mark.parametrize("given", ["doubled", "next"])
+def test_a_device_that_gives_too_little_changes_no_state(held: Held, given: str) -> None:
+    held.run(start(), 5.0)
+    job = held.submit(more(), 1.0)
+    asked = job.output_names
+    held.inner.started.remove(job)
+    job.outputs = {given: np.ones((1, 2), np.float32)}
+    job.complete()
+    assert isinstance(error_of(job), Internal)
+    assert job.output_names == asked  # another device is asked for all of them
     assert held.run(more(), 1.0) == 12
 
 
