@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -12,6 +13,7 @@ import pytest
 
 from headrace.client import errors
 from headrace.client.cli.tune.candidates import Variant
+from headrace.client.cli.tune.figures import CallersFigures
 from headrace.client.cli.tune.halving import Trial
 from headrace.client.cli.tune.measurement import Measurement
 from headrace.wire.errors import ErrorDetails
@@ -127,3 +129,20 @@ def test_a_load_that_is_given_up_is_unloaded_if_it_has_ended_meanwhile() -> None
         return client
 
     asyncio.run(give_up())
+
+
+@pytest.mark.parametrize(("p99", "first"), [(0.5, 8), (2.0, 4)])
+def test_a_turn_starts_at_the_number_before_or_at_half_of_it_if_that_missed_the_target(
+    p99: float, first: int
+) -> None:
+    async def answer(_: object) -> Any:
+        await asyncio.sleep(0)
+        timings = SimpleNamespace(queue_seconds=0.0, execution_seconds=0.0)
+        return SimpleNamespace(timings=timings)
+
+    encoder = SimpleNamespace(encode_bytes=lambda *_, **__: b"")
+    network: Any = SimpleNamespace(encoder=encoder)
+    trial = Trial(COARSE, [[CallersFigures(8, 10.0, p99)]])
+    found = measurement(SimpleNamespace(run=answer))
+    figures = asyncio.run(found._at_levels(network, trial, 0.02))
+    assert figures[0].callers == first
