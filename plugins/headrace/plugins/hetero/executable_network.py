@@ -44,6 +44,7 @@ class HeteroNetwork(ExecutableNetwork):
     Attributes:
         placement: the metric PLACEMENT, a JSON text: the splits that the load has measured.
         notes_on_split: what the plan of the split notes.
+        lacks_device: whether a device got nothing because its worker process ended.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class HeteroNetwork(ExecutableNetwork):
             self._gives = frozenset(subgraphs[0].ends.outputs)
         self._counters: tuple[SubgraphCounters, ...] = ()
         self.notes_on_split: tuple[str, ...] = ()
+        self.lacks_device = False
         self.placement = json.dumps({"candidates": [], "fastest_layers": {}})
 
     def open(self, place: Place) -> None:
@@ -156,7 +158,10 @@ class HeteroNetwork(ExecutableNetwork):
         HeteroRequest(job, self._subgraphs, flow, self._constants, self._counters).start()
 
     def split(self) -> bytes:
-        """What `export` gives without the subgraphs' own bytes, which their devices cache."""
+        """What `export` gives without the subgraphs' own bytes, which their devices cache. Nothing
+        if it lacks a device, which the next start may have again."""
+        if self.lacks_device:
+            return b""
         return self._exported(subgraph.export(b"") for subgraph in self._subgraphs)
 
     def _export(self) -> bytes:

@@ -335,6 +335,8 @@ def _load(load: Load, planned: Plan, resolved: _Resolved) -> LoadResult:
     loaded = loading.load(
         planned.network, pieces, again, resolved.targets, resolved.config, load.token
     )
+    assert isinstance(loaded.network, HeteroNetwork)
+    loaded.network.lacks_device = planned.lacks_device
     return _planned(loaded, planned.notes)
 
 

@@ -15,8 +15,10 @@ from headrace.plugins.hetero.plugin import HeteroPlugin
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.errors import EndedWorker
 from headrace.runtime.network.extension import read_functions
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import InputOptions, NetworkOptions
@@ -57,11 +59,15 @@ def server(tmp_path: Path) -> Iterator[Callable[..., HeteroPlugin]]:
 
 
 def loaded(
-    plugin: HeteroPlugin, config: Mapping[str, str] = {}, text: str = _TEXT, **options: Any
+    plugin: HeteroPlugin,
+    config: Mapping[str, str] = {},
+    text: str = _TEXT,
+    given: Network | None = None,
+    **options: Any,
 ) -> Any:
     members = DeviceName.parse("HETERO:CPU,OTHER").members
-    given = NetworkOptions(**{"members": members, "affinities": _AFFINITIES, **options})
-    return plugin.load_network(Load(network(text), config, given))
+    asked = NetworkOptions(**{"members": members, "affinities": _AFFINITIES, **options})
+    return plugin.load_network(Load(given or network(text), config, asked))
 
 
 def test_it_says_and_answers_what_the_first_one_does_without_being_read(
@@ -140,6 +146,23 @@ def test_another_load_is_split_anew(
     monkeypatch.setattr(HeteroPlugin, "_split", noted)
     change(plugin)
     assert asked
+
+
+@pytest.mark.parametrize("when", ["query_network", "load_network"])
+def test_a_split_without_a_device_whose_worker_ended_is_made_anew_at_the_next_start(
+    server: Callable[..., HeteroPlugin], monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    def end(*_: object) -> ExecutableNetwork:
+        raise EndedWorker("this model ended the worker process", metadata={"device": "CPU"})
+
+    plugin, kept = server(), network()
+    kept.keep()
+    monkeypatch.setattr(plugin.services.devices.plugin("CPU"), when, end)
+    for _ in range(2):
+        without = loaded(plugin, given=kept, affinities={})
+        assert [each.device for each in without._subgraphs] == ["OTHER"]
+    again = loaded(server(), affinities={})
+    assert [each.device for each in again._subgraphs] == ["CPU"]
 
 
 def extended(plugin: HeteroPlugin) -> HeteroPlugin:

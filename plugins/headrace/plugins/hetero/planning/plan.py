@@ -13,12 +13,12 @@ from headrace.plugins.hetero.planning.groups import LayerGroup, kept_together, q
 from headrace.plugins.hetero.planning.layers import TopLayer, edges_between, layer_of
 from headrace.plugins.hetero.planning.partition import Part
 from headrace.plugins.hetero.planning.unknown_types import separated, unknown
-from headrace.runtime.errors import UnsupportedLayer
+from headrace.runtime.errors import EndedWorker, UnsupportedLayer
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.provenance import origins
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.query import QueryResult, Subgraph
-from headrace.runtime.virtual.members import Target, ask
+from headrace.runtime.virtual.members import Target
 
 
 class Answers:
@@ -34,6 +34,7 @@ class Answers:
         verdicts: for each device that was asked, in order of preference, the layers that it does
             not run.
         later: by device, the layers that it has refused since, when it loaded a part.
+        ended: the devices that get nothing because their worker processes ended, and why.
     """
 
     def __init__(self, network: Network, targets: Sequence[Target], token: CancelToken) -> None:
@@ -51,11 +52,15 @@ class Answers:
         if self._token.error is not None:
             raise self._token.error
         target = self._unasked.pop(0)
+        if target.name not in self.ended:
+            try:
+                answer = target.plugin.query_network(self.network, target.config, target.options)
+                reasons: Reasons = {each.layer: each.reason for each in answer.unsupported}
+            except EndedWorker as error:
+                self.ended[target.name] = error.message
         if target.name in self.ended:
-            self.verdicts[target.name] = self._all(self.ended[target.name])
-        else:
-            unsupported = ask(target, self.network).unsupported
-            self.verdicts[target.name] = {layer.layer: layer.reason for layer in unsupported}
+            reasons = self._all(self.ended[target.name])
+        self.verdicts[target.name] = reasons
         return True
 
     def refusals(self) -> dict[str, frozenset[str]]:
@@ -99,6 +104,7 @@ class Plan:
     Attributes:
         devices: the device of each node of the network's graph; empty if no device runs the node.
         unsupported: each unsupported layer once, with the reasons of all devices.
+        lacks_device: whether a device got nothing because its worker process ended.
     """
 
     network: Network
@@ -106,6 +112,7 @@ class Plan:
     devices: tuple[str, ...]
     unsupported: tuple[UnsupportedLayer, ...]
     notes: tuple[str, ...]
+    lacks_device: bool
 
     @property
     def has_affinities(self) -> bool:
@@ -179,7 +186,14 @@ def plan(answers: Answers, affinities: Mapping[str, str], *, merge_islands: bool
         *separated(nodes, inseparable, assignment.parts),
     ]
     notes = (*assignment.notes, *_rounding(network, assignment.devices))
-    return Plan(network, assignment.parts, assignment.devices, tuple(unsupported), notes)
+    return Plan(
+        network,
+        assignment.parts,
+        assignment.devices,
+        tuple(unsupported),
+        notes,
+        lacks_device=bool(answers.ended),
+    )
 
 
 def _is_chosen(layer: TopLayer, affinities: Mapping[str, str]) -> bool:
