@@ -127,10 +127,11 @@ class ServerCore:
             InvalidArgument: the model repository cannot be read, or its store refuses the server.
         """
         mirror = self.mirror
+        has_copies = mirror is not None and mirror.has_networks  # of an earlier run
         behind = mirror is not None and not await self._is_copied(mirror)
         await self._startup.load()
         self.unready = _AWAY
-        if not behind or (mirror is not None and mirror.has_networks):
+        if not behind or has_copies:
             self._ready()
         self._poller.start(behind=behind)
 
