@@ -83,7 +83,8 @@ class KnownModels:
             place, identity = Path(file.name), FileIdentity.of(file.fileno())
             data = file.read()
         network = Network.from_data(data, external, limits, spooled=spooled)
-        if spooled and self._cache is not None:
+        noted = spooled and len(external.locations) <= _MOST_FILES
+        if noted and self._cache is not None:
             own = hashlib.sha256(data).hexdigest()
             self._saw(place, identity, own)
             beside = external.digests()

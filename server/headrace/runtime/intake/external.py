@@ -77,6 +77,11 @@ class FilesInFolder(ExternalFiles):
         """The file at a location. Raises as `find`."""
         return self._open(self._path(location, "a weight"), location, "a weight")
 
+    @property
+    def locations(self) -> list[str]:
+        """Those of the files in which tensors lie."""
+        return [*self._places]
+
     def digests(self) -> dict[str, str]:
         """The SHA-256, in hexadecimal, of each file in which tensors lie, by location."""
         return {

@@ -15,6 +15,7 @@ from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.cache.models import KnownModels
 from headrace.runtime.errors import FailedPrecondition, InvalidModel
 from headrace.runtime.intake import read
+from headrace.runtime.intake.external import FilesInFolder
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.file_identity import FileIdentity
@@ -286,7 +287,11 @@ def test_a_known_model_without_its_file_of_weights_is_refused(
 def test_a_model_with_many_files_beside_it_is_read(
     cache: NetworkCache, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def hashed(_: FilesInFolder) -> dict[str, str]:
+        raise AssertionError("the digests of so many files are of no use")
+
     monkeypatch.setattr("headrace.runtime.cache.models._MOST_FILES", 0)
+    monkeypatch.setattr(FilesInFolder, "digests", hashed)
     beside(file)
     assert network_of(cache, file).is_read
     assert network_of(cache, file).is_read
