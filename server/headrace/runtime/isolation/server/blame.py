@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 
 import onnx_ir as ir
 
-from headrace.runtime.errors import EndedWorker, ResourceExhausted, Unavailable
+from headrace.runtime.errors import EndedWorker, HeadraceError, ResourceExhausted, Unavailable
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.intake.naming import bodies
 from headrace.runtime.network.network import Network
@@ -70,7 +70,10 @@ class Work:
         Names mean nothing, so a model under other names is the same. The digest also ignores
         inferred types, and the marks that a virtual device puts on layers.
         """
-        model = self.network.clone().model
+        try:
+            model = self.network.clone().model
+        except (HeadraceError, OSError):  # its file was written to since it was loaded
+            return f"{self.place}:{self.network.known_digest}"
         model.doc_string = model.producer_name = model.producer_version = None
         model.metadata_props.clear()
         digest, names = hashlib.sha256(), map(str, itertools.count())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.runtime.errors import EndedWorker, ResourceExhausted
+from headrace.runtime.errors import EndedWorker, FailedPrecondition, ResourceExhausted
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.isolation.server import blame
 from headrace.runtime.isolation.server.blame import (
@@ -146,6 +146,20 @@ def test_a_model_is_read_once_however_many_of_its_requests_were_under_way(
     blamed, running = Blame("CPU", Clock()), work("a", RUN)
     blamed.judge(end(*[running] * 1000))
     assert read == [running]
+
+
+def test_a_model_whose_file_has_changed_is_blamed_by_the_digest_that_it_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def changed(_: Network) -> Network:
+        raise FailedPrecondition("the model's file was written to since it was loaded")
+
+    blamed, first, other = Blame("CPU", Clock()), work("a"), work("b")
+    assert first.network.digest != other.network.digest
+    monkeypatch.setattr(Network, "clone", changed)
+    blamed.judge(end(first))
+    assert is_blamed(blamed, first)
+    assert not is_blamed(blamed, other)
 
 
 def test_of_several_models_at_work_none_is_blamed_and_the_loaded_ones_are_suspected() -> None:
