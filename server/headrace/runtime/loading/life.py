@@ -108,7 +108,8 @@ class NetworkLife:
         loads: the threads that load and close.
         store: saves clients' networks. With None nothing is saved.
         budget: the memory that networks may take.
-        note: called with a saved network, so that its model need not be read after a restart.
+        note: called with a network that will be saved, so that its model need not be read after a
+            restart.
 
     Attributes:
         room: the memory that they take.
@@ -429,6 +430,8 @@ class NetworkLife:
         record: Record = entry.record
         store = None if load.on_disk else self._store
         by_name = record.request.reference is not None
+        if store is not None and not by_name and executable.config[CACHE_DIR]:
+            self._note(record.given)  # not once it serves: if this raises, the network is closed
         kept = nullcontext("") if store is None or by_name else store.keep_model(record.given)
         with kept as model, self._changing:
             self._raise_if_cancelled(entry)
@@ -441,8 +444,6 @@ class NetworkLife:
             if executable.notes:
                 counters.series.get(NOTES).add(len(executable.notes))
             self._networks.publish(entry, executable, self._close_later)
-        if store is not None and not by_name and executable.config[CACHE_DIR]:
-            self._note(record.given)
 
     def _fail(self, load: _Load, error: BaseException) -> None:
         entry = load.entry

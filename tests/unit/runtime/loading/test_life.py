@@ -23,6 +23,7 @@ from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.errors import (
     Cancelled,
+    FailedPrecondition,
     InvalidModel,
     NotFound,
     ResourceExhausted,
@@ -425,6 +426,19 @@ def test_a_load_that_cannot_be_saved_is_none(
     assert not numbers(core.counters.snapshot(), families.NETWORK_ACCEPTED)
     monkeypatch.undo()
     load(core).result(PATIENCE_SECONDS)
+
+
+def test_a_load_whose_model_cannot_be_read_for_a_note_is_none(
+    core: Core, plugin: HookPlugin, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(_: Network) -> None:
+        raise FailedPrecondition("the model's file was written to since it was loaded")
+
+    monkeypatch.setattr(core._life, "_note", changed)
+    with pytest.raises(FailedPrecondition):
+        load(core).result(PATIENCE_SECONDS)
+    assert [each.closed for each in plugin.compiled] == [1]
+    assert (names(core), store.networks) == (set(), {})
 
 
 def test_unloads_and_replacements_leave_in_the_store_what_is_loaded(
