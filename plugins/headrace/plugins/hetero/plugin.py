@@ -6,7 +6,7 @@ import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import cast
 
@@ -117,13 +117,13 @@ class HeteroPlugin(VirtualPlugin):
             make = split  # what it depends on is not told
         else:
             key = partial(self._cache_key, load, resolved)
-            before = key()
+            before = cache(key)  # made by a load that looks into the cache: it hashes all weights
             cached = CachedLoad(
                 self.services.cache,
                 self.name,
                 exports=True,
-                key=lambda: before,
-                key_holds=lambda: key() == before,
+                key=before,
+                key_holds=lambda: key() == before(),
                 restore=lambda native, *_: self._join(load, resolved, native),
                 compile_anew=lambda *_: split(),
                 export=lambda made: cast(HeteroNetwork, made).split(),

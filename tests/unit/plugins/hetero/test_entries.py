@@ -87,6 +87,12 @@ def test_it_says_and_answers_what_the_first_one_does_without_being_read(
     assert second.export() == first.export()
 
 
+def test_without_a_cache_no_digest_is_taken(server: Callable[..., HeteroPlugin]) -> None:
+    given = network()
+    loaded(server(), {"CACHE_DIR": ""}, given=given)
+    assert not given.known_digest
+
+
 def test_its_graph_is_cut_when_a_request_is_profiled(server: Callable[..., HeteroPlugin]) -> None:
     names = []
     for each in [loaded(server(), {"PERF_COUNT": "YES"}) for _ in range(2)]:
