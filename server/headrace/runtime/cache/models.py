@@ -63,7 +63,7 @@ class KnownModels:
         """As `Network.from_bytes`. The model is read later, if it is known."""
         digests = {OWN: hashlib.sha256(data).hexdigest()}
         known = self._known(digests)
-        if known is not None:
+        if known is not None and not known.beside:  # else its weights are not in these bytes
             return Network.from_source(
                 ModelFiles.written([data], digests, self._limits), known.facts
             )

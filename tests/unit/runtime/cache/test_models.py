@@ -274,6 +274,15 @@ def test_weights_beside_a_known_model_that_were_written_to_are_refused(
         known.to_bytes()
 
 
+def test_the_bytes_of_a_known_model_with_weights_beside_it_are_refused(
+    cache: NetworkCache, file: Path
+) -> None:
+    beside(file)
+    network_of(cache, file)
+    with pytest.raises(InvalidModel, match="'weights', which the server does not have"):
+        KnownModels(cache, Limits()).from_bytes(file.read_bytes())
+
+
 def test_a_known_model_without_its_file_of_weights_is_refused(
     cache: NetworkCache, file: Path
 ) -> None:
