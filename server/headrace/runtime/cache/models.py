@@ -113,7 +113,12 @@ class KnownModels:
                 known = self._known(digests)
             if known is None:
                 return None
-            kept = {location: os.dup(each.fileno()) for location, each in files.items()}
+            with ExitStack() as failed:  # the system may have no more descriptors
+                kept = {}
+                for location, each in files.items():
+                    kept[location] = os.dup(each.fileno())
+                    failed.callback(os.close, kept[location])
+                failed.pop_all()
         return Network.from_source(ModelFiles(kept, digests, self._limits), known.facts)
 
     def _digest(self, file: BufferedReader) -> str:

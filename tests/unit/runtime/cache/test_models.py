@@ -283,6 +283,27 @@ def test_the_bytes_of_a_known_model_with_weights_beside_it_are_refused(
         KnownModels(cache, Limits()).from_bytes(file.read_bytes())
 
 
+def test_a_known_model_leaves_no_file_open_if_there_are_no_more_descriptors(
+    cache: NetworkCache, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int] = []
+    dup = os.dup
+
+    def scarce(descriptor: int) -> int:
+        if kept:
+            raise OSError("too many open files")
+        kept.append(dup(descriptor))
+        return kept[0]
+
+    beside(file)
+    network_of(cache, file)
+    monkeypatch.setattr(os, "dup", scarce)
+    with pytest.raises(InvalidModel, match="too many"):
+        network_of(cache, file)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(kept[0])
+
+
 def test_a_known_model_without_its_file_of_weights_is_refused(
     cache: NetworkCache, file: Path
 ) -> None:
