@@ -34,17 +34,20 @@ class NetworkCache:
         root: the cache's folder. It is made if it does not exist.
         key: the server's key. Entries that were signed with another key are refused.
         max_bytes: the limit for all entries together.
+        counters: of a cache in the same folder; None for counters of its own.
 
     Raises:
         OSError: `root` is not a folder and cannot be made.
     """
 
-    def __init__(self, root: Path, key: bytes, max_bytes: int) -> None:
+    def __init__(
+        self, root: Path, key: bytes, max_bytes: int, counters: CacheCounters | None = None
+    ) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root = root
         self._key = hmac.digest(key, _KEY_DOMAIN, "sha256")
         self._max_bytes = max_bytes
-        self.counters = CacheCounters(max_bytes)
+        self.counters = counters or CacheCounters(max_bytes)
         self._room = CacheRoom(root, max_bytes, self.counters)
 
     def read(self, folder: str, key: CacheKey) -> bytes | None:

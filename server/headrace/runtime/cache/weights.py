@@ -87,8 +87,9 @@ class WeightFiles:
         self._shared_key = hmac.digest(key, _PROCESS_DOMAIN, "sha256") if in_server else key
         self._own_key = key if in_server else b""
         self._max_bytes = max_bytes
-        self._room = CacheRoom(root, max_bytes, counters or CacheCounters(max_bytes))
-        self._notes = FileNotes(NetworkCache(root, key, max_bytes))
+        counters = counters or CacheCounters(max_bytes)
+        self._room = CacheRoom(root, max_bytes, counters)
+        self._notes = FileNotes(NetworkCache(root, key, max_bytes, counters))
 
     @staticmethod
     def derived_key(key: bytes) -> bytes:
