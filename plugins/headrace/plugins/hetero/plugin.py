@@ -212,10 +212,11 @@ class HeteroPlugin(VirtualPlugin):
         read, if it comes from the cache: then it is the one that was exported."""
 
         def again(number: int) -> Piece:
-            return loading.pieces_of(whole, exports)[number]
+            return loading.pieces_of(whole, bare)[number]
 
         try:
             told, exports = read_exports(native)
+            bare = [replace(each, native=b"") for each in exports]  # `again` stays as the network
             loading.check_devices(exports, resolved.targets)
             if load.native:
                 whole = self._transformed(load, resolved)
