@@ -346,4 +346,5 @@ class Poller:
             return error.strerror or type(error).__name__
         except Exception as error:  # noqa: BLE001 - the next look may succeed
             log_internal_error(error, where="looking at the model repository")
+            return type(error).__name__
         return ""
