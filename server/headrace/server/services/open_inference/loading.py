@@ -115,7 +115,9 @@ class ModelRepository:
             except AlreadyExists:
                 under_way = self._core.under_way(full)
                 if under_way is not None:
-                    await asyncio.wait([asyncio.wrap_future(under_way)])
+                    waited = asyncio.wrap_future(under_way)
+                    waited.add_done_callback(asyncio.Future.exception)  # who began it hears of it
+                    await asyncio.wait([waited])
                 elif not has_waited:
                     raise
                 has_waited = under_way is not None  # otherwise it has just ended
