@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.folder import look
 from headrace.server.repository.mirror import Mirror
 from headrace.server.repository.remote import Object, ObjectChanged, RemoteFolder, StoreAway
+from headrace.server.repository.repository import Poller
 from tests.support.patience import PATIENCE_SECONDS
 
 
@@ -624,3 +626,33 @@ def test_a_start_goes_on_without_a_store_that_is_silent(
     mirror.sync()
     monkeypatch.setattr(backend, "_LOOK_SECONDS", PATIENCE_SECONDS)
     assert asyncio.run(ServerCore._is_copied(server, mirror))
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["first copy", "copies of an earlier run"])
+def test_a_start_behind_its_store_is_ready_only_with_the_copies_of_an_earlier_run(
+    store: Store, mirror: Mirror, earlier: bool
+) -> None:
+    if earlier:
+        mirror.sync()
+    ready: list[bool] = []
+
+    async def copies_in_part(_: Mirror) -> bool:
+        mirror.sync()
+        return False
+
+    server: Any = types.SimpleNamespace(
+        mirror=mirror,
+        _is_copied=copies_in_part,
+        _startup=types.SimpleNamespace(load=partial(asyncio.sleep, 0)),
+        _poller=types.SimpleNamespace(start=lambda behind: None),
+        _ready=lambda: ready.append(True),
+    )
+    asyncio.run(ServerCore.load(server))
+    assert bool(ready) is earlier
+
+
+def test_a_look_that_fails_unexpectedly_has_not_succeeded() -> None:
+    def fails() -> None:
+        raise KeyError("a defect")
+
+    assert Poller._tried(fails) == "KeyError"
