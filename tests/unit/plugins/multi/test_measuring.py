@@ -265,7 +265,7 @@ def test_a_measurement_waits_for_the_end_of_requests(rig: Rig) -> None:
 def _sees(rig: Rig, ports: Sequence[Port], inputs: Mapping[str, Value]) -> bool:
     """Whether a request of these inputs is a reason to measure."""
     measuring = Measuring(
-        SimpleNamespace(original=None),  # type: ignore[arg-type]
+        SimpleNamespace(original=None),
         ports,
         (),
         rig.services,
