@@ -55,6 +55,7 @@ VOLATILE = (
     "inference_count",
     "execution_count",
     "last_inference",
+    "idle_seconds",
     "load_seconds",
     "queue_seconds",
     "execution_seconds",
