@@ -67,9 +67,10 @@ class StateMemory(SharedBytes):
             ResourceExhausted: there are not enough bytes left, or the owner has its share.
         """
         if not self.takes(size, owner):
+            used = f"{self.taken} of {self.limit} bytes are in use (--max-state-bytes)"
+            if owner:
+                used += f", {self._of[owner]} of them by you, and an eighth stays for others"
             raise ResourceExhausted(
-                f"there is no memory for {size} more bytes of states: {self.taken} of {self.limit} "
-                f"are in use (--max-state-bytes), {self._of[owner]} of them by you, and an eighth "
-                "stays for others; end some of your sequences first",
+                f"the states need {size} more bytes of memory; {used}; end a sequence first",
                 field="session",
             )
