@@ -22,6 +22,7 @@ from headrace.runtime.errors import (
     Cancelled,
     DeadlineExceeded,
     HeadraceError,
+    Internal,
     exhausted,
     forget_frames,
 )
@@ -268,6 +269,12 @@ class Job:
             except BaseException:  # noqa: BLE001 - an observer's bug must not lose the reply
                 _log.exception("job observer failed", extra={"request_id": self.trace})
         return True
+
+    def lacks_outputs(self) -> Internal | None:
+        """The error of a job whose device has not given all outputs that it was asked for."""
+        if all(name in self.outputs for name in self.output_names):
+            return None
+        return Internal(f"the device gave {sorted(self.outputs)}, not {self.output_names}")
 
     def reopen(self) -> None:
         """Takes back the outcome of a job that has failed, to run it again. Only an observer may

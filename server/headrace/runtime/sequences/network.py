@@ -11,7 +11,7 @@ from typing import ClassVar
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.front import NetworkInFront
-from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument
+from headrace.runtime.errors import HeadraceError, InvalidArgument
 from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.execution.ports import PortCheck
@@ -190,8 +190,9 @@ class SequenceNetwork(NetworkInFront):
     def _keep(self, turn: SequenceTurn, wanted: tuple[str, ...], job: Job) -> HeadraceError | None:
         """Takes the states out of the outputs. No other thread touches the sequence's states
         meanwhile."""
-        if len(job.outputs) < len(job.output_names):  # another device may run it with these states
-            return Internal(f"the device gave {sorted(job.outputs)}, not {job.output_names}")
+        lack = job.lacks_outputs()
+        if lack is not None:  # another device may run it with these states
+            return lack
         turn.sequence.states = self._kept.take(job.outputs, turn.sequence.sizes)
         job.output_names = wanted
         return None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Protocol
 
-from headrace.runtime.errors import Internal
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.values import Value
@@ -53,18 +52,12 @@ class PartJob(Job):
             owner=request.owner,
         )
 
-    def take_outputs(self, names: Collection[str]) -> tuple[dict[str, Value], BaseException | None]:
+    def take_outputs(self) -> tuple[dict[str, Value], BaseException | None]:
         """The outputs of a part that has ended, and its error if it failed. The part drops all
-        values, because other objects may refer to the part for a while.
-
-        Args:
-            names: the outputs that the device had to give.
-        """
-        outputs, error = self.outputs, self.error
+        values, because other objects may refer to the part for a while."""
+        outputs, error = self.outputs, self.error or self.lacks_outputs()
         self.inputs, self.outputs = {}, {}
         self.token.close()
-        if error is None and any(name not in outputs for name in names):
-            error = Internal(f"the device gave {sorted(outputs)}, not {names}")
         return outputs, error
 
     @property

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from headrace.plugins.hetero.running.others import Other
 from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, not_the_callers
-from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument
+from headrace.runtime.errors import HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.network.values import Value, size_bytes
@@ -53,8 +53,7 @@ class WholeRequest:
         """The device has settled the job. The caller hears of it after this."""
         job.queued, job.span = self._queued, self._span
         subgraph, error = self._subgraph, job.error
-        if error is None and len(job.outputs) < len(job.output_names):
-            error = Internal(f"the device gave {sorted(job.outputs)}, not {job.output_names}")
+        if error is None and (error := job.lacks_outputs()) is not None:
             job.outputs, job.outcome = {}, Outcome.FAILED
         if error is None:
             for each in self._counters:
@@ -149,7 +148,7 @@ class HeteroRequest(PartsRequest):
     def _part_ended(self, part: Job) -> None:
         assert isinstance(part, SubgraphJob)
         at, inputs, names = part.at, part.inputs, self._flow.outputs[part.at]
-        outputs, error = part.take_outputs(names)
+        outputs, error = part.take_outputs()
         if error is not None:
             self._refused(part, inputs, error)
             return

@@ -25,7 +25,7 @@ from headrace.plugins.multi.running.requests import (
 )
 from headrace.plugins.multi.running.schedule import Schedule
 from headrace.runtime.device.state import DeviceEvent, DeviceStates
-from headrace.runtime.errors import Internal, InvalidArgument
+from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.execution.timer import Timer
@@ -230,9 +230,8 @@ class DevicePool:
         assert job.outcome is not None
         device, outcome = request.device.name, job.outcome.value
         request.end_run()
-        if job.error is None and len(job.outputs) < len(job.output_names):
-            error = Internal(f"the device gave {sorted(job.outputs)}, not {job.output_names}")
-            job.outputs, job.error, job.outcome = {}, error, Outcome.FAILED
+        if job.error is None and (lack := job.lacks_outputs()) is not None:
+            job.outputs, job.error, job.outcome = {}, lack, Outcome.FAILED
         if job.error is None:
             todo = self._event(partial(self._schedule.completed, request))
         else:

@@ -246,7 +246,7 @@ class PipelineRequest(PartsRequest):
         assert isinstance(part, StepJob)
         at = part.at
         loaded = self._steps[at]
-        made, error = part.take_outputs(part.output_names)
+        made, error = part.take_outputs()
         if error is not None:
             self._fail(self._named(at, error))
             return

@@ -108,7 +108,7 @@ class RowsRun:
     def ended(self, row: int, part: Job) -> None:
         """Takes the outputs of a row, and begins the next one."""
         assert isinstance(part, PartJob)
-        outputs, error = part.take_outputs(part.output_names)
+        outputs, error = part.take_outputs()
         with self._lock:
             is_first = error is not None and self._failure is None
             if error is not None:
