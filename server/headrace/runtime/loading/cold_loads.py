@@ -108,7 +108,7 @@ class WantedNetwork:
         return max((waiter.priority for waiter in self.waiters), default=0)
 
     def for_whom(self, running: Mapping[str, int]) -> str:
-        """Of the identities that wait for it, the one that has the fewest loads running."""
+        """The identity that waits for it and has the fewest loads running."""
         if len(self.waiters) < 2:  # as usual: a queue asks it often
             return next(iter(self.waiters)).who if self.waiters else self.who
         return min((waiter.who for waiter in self.waiters), key=lambda who: running.get(who, 0))

@@ -11,6 +11,7 @@ from headrace.client.cli.console import SERVER, AsJson, Server
 from headrace.client.cli.status.figures import Document, Figures, figures
 from headrace.client.cli.status.texts import (
     UNKNOWN,
+    memory_text,
     networks_text,
     of_text,
     rate_text,
@@ -152,7 +153,7 @@ def _print_shapes(document: Document) -> None:
                 visible(network["name"], MAX_TEXT),
                 visible(shape["shape"], MAX_TEXT),
                 visible(shape["device"], MAX_TEXT),
-                bytes_text(shape["memory_bytes"]) if shape["memory_bytes"] else UNKNOWN,
+                memory_text(shape["memory_bytes"]),
                 visible(shape["reason"], MAX_TEXT),
             )
             for network in document["networks"]

@@ -56,10 +56,14 @@ def times_text(times: Times) -> tuple[str, str, str]:
     return seconds_text(times.mean), seconds_text(times.p50), seconds_text(times.p99)
 
 
+def memory_text(taken: int) -> str:
+    """What a network takes in memory."""
+    return bytes_text(taken) if taken else UNKNOWN
+
+
 def residence_text(network: NetworkFigures | RepositoryVersion) -> tuple[str, str]:
     """What it takes in memory, and for how long nobody has used it."""
-    memory = bytes_text(network.memory_bytes) if network.memory_bytes else UNKNOWN
-    return memory, seconds_text(network.idle_seconds)
+    return memory_text(network.memory_bytes), seconds_text(network.idle_seconds)
 
 
 def shadow_text(shadow: Document | None) -> str:

@@ -134,10 +134,8 @@ class Worker:
         unread, source = None, arguments.get("source")
         if source is not None:
             count = len(source["locations"])
-            kept, descriptors = (
-                ModelFiles.received(source, descriptors[:count]),
-                descriptors[count:],
-            )
+            kept = ModelFiles.received(source, descriptors[:count])
+            descriptors = descriptors[count:]
             unread = Network.from_source(kept, facts_from_json(arguments["facts"], FACTS))
         call = WorkerCall(arguments, map_files(descriptors), token, unread)
         if method == "create":

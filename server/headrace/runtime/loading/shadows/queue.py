@@ -74,7 +74,7 @@ class SpareQueue:
         held: Sequence[Value],
         whose: str,
     ) -> bool:
-        """Has the work done once there is time. Returns False if there is no room for it.
+        """Queues work for when nothing else is to be done. Returns False if the queue is full.
 
         Args:
             ended: set when the shadow ends, whose work is dropped then.
