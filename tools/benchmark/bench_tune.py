@@ -1,9 +1,9 @@
 """`headrace tune` beside the default and beside a full sweep, on networks of the zoo.
 
-Usage: bench_tune.py [--seconds N] [--devices CPU,OPENVINO] [NETWORK ...]. The networks are those
-of `make zoo`, in ``.cache/zoo``: those of bench_auto.py by default, which take half an hour. Each
-is loaded on the first device, and may go to the others. The same ways to load it are tried in the
-same server by
+Usage: bench_tune.py [--seconds N] [--devices CPU,OPENVINO] [--no-sweep] [NETWORK ...]. The
+networks are those of `make zoo`, in ``.cache/zoo``: those of bench_auto.py by default, which take
+half an hour. Each is loaded on the first device, and may go to the others. The same ways to load it
+are tried in the same server by
 
 - tune, with N seconds (15) of measurements at most;
 - a full sweep: each way is asked by 1, 2, 4 and up to 64 callers, by each as long as tune measures
@@ -90,7 +90,9 @@ async def in_turns(
     }
 
 
-async def row(client: aio.Client, devices: Sequence[str], name: str, seconds: float) -> Row:
+async def row(
+    client: aio.Client, devices: Sequence[str], name: str, seconds: float, *, with_sweep: bool
+) -> Row:
     inputs: Any = inputs_of(name)
     network = await client.load_network(ZOO / name, device=devices[0], name="m")
     try:
@@ -115,13 +117,15 @@ async def row(client: aio.Client, devices: Sequence[str], name: str, seconds: fl
         tune_seconds = time.monotonic() - begin
 
         begin = time.monotonic()
-        swept = [Trial(each) for each in all_ways]
+        swept = [Trial(each) for each in (all_ways if with_sweep else [])]
         sweep = Sweep(client, blob, feeds, target, 0.0)
         for trial in swept:
             await sweep.measure(trial, longest)
         usable = [each for each in swept if not each.reason]
-        best = max(usable, key=lambda each: each.best(target).score(target)).candidate
-        sweep_seconds = time.monotonic() - begin
+        best = max(
+            usable, key=lambda each: each.best(target).score(target), default=trials[0]
+        ).candidate
+        sweep_seconds = time.monotonic() - begin if with_sweep else math.nan
 
         variants = {"default": all_ways[0], "tune": tuned, "sweep": best}
         distinct = {str(each): each for each in variants.values()}
@@ -145,10 +149,10 @@ async def row(client: aio.Client, devices: Sequence[str], name: str, seconds: fl
 
 
 async def measured(
-    address: str, devices: Sequence[str], names: Sequence[str], seconds: float
+    address: str, devices: Sequence[str], names: Sequence[str], seconds: float, *, with_sweep: bool
 ) -> list[Row]:
     async with aio.Client(address) as client:
-        return [await row(client, devices, name, seconds) for name in names]
+        return [await row(client, devices, name, seconds, with_sweep=with_sweep) for name in names]
 
 
 def main() -> None:
@@ -156,6 +160,7 @@ def main() -> None:
     parser.add_argument("networks", nargs="*", default=NETWORKS)
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--devices", default=",".join(DEVICES))
+    parser.add_argument("--no-sweep", dest="sweep", action="store_false")
     wanted = parser.parse_args()
     print(
         f"{'answers a second':40} {'p99 ms':>8} {'default':>8} {'tune':>8} {'sweep':>8} "
@@ -165,7 +170,9 @@ def main() -> None:
         options = ("--devices", f"{wanted.devices},BATCH", "--cache-dir", folder)
         devices = wanted.devices.split(",")
         with headrace(*options) as (address, _):
-            rows = asyncio.run(measured(address, devices, wanted.networks, wanted.seconds))
+            rows = asyncio.run(
+                measured(address, devices, wanted.networks, wanted.seconds, with_sweep=wanted.sweep)
+            )
     kept = [each for each in rows if not math.isnan(each.gain)]
     if len(kept) < len(rows):
         print(f"of {len(rows) - len(kept)} networks the default missed the target: not counted")
