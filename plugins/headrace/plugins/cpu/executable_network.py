@@ -12,6 +12,7 @@ from headrace.plugins.cpu.backend.session import OnnxRuntimeSession
 from headrace.plugins.cpu.backend.tensors import TensorConversion
 from headrace.plugins.cpu.guards.network import GuardedNetwork, replaceable
 from headrace.plugins.cpu.running.arena import Arena
+from headrace.plugins.cpu.running.checked_runs import CheckedRuns
 from headrace.plugins.cpu.running.profiling import Profiler
 from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.runtime.config.schema import Configuration
@@ -128,6 +129,11 @@ class SessionNetwork(ExecutableNetwork):
 
 class AcceleratorNetwork(SessionNetwork):
     """Like a network on processors, but the thread that brings a request never runs it, because the
-    thread's processor time does not tell how long the run takes."""
+    thread's processor time does not tell how long the run takes. Its requests are checked, also
+    those whose layers are timed."""
 
     inline_safe = False
+
+    def _timed_runs(self, timed: OnnxRuntimeSession) -> Runs:
+        assert isinstance(self._runs, CheckedRuns)
+        return self._runs.instead(super()._timed_runs(timed))

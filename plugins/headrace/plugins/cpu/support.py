@@ -26,7 +26,8 @@ from headrace.runtime.intake.naming import bodies, walk
 from headrace.runtime.network.type_names import type_text
 from headrace.runtime.transform import single_layer, trials
 
-_ELSEWHERE = "assigned to the default CPU EP"  # a provider leaves a layer to another one
+_ELSEWHERE = re.compile(r"assigned to the default CPU EP|node_provider_type\.empty\(\)")
+"""What ONNX Runtime says if a provider leaves a layer to another one, or if none takes it."""
 _INFERENCE = "InferenceError]"  # of types or of shapes
 _NO_OPERATOR = re.compile(r"(\S+):(\w+)\(-?\d+\) is not a registered function/op")
 _NO_KERNEL = re.compile(r"(?:Could not find an implementation|Failed to find kernel) for (\S+)")
@@ -52,7 +53,7 @@ class OnnxRuntimeTrials(trials.Trials):
             try:
                 session.open_bytes(data, provider, SessionSettings(strict=True))
             except HeadraceError as error:
-                if _ELSEWHERE in error.message:
+                if _ELSEWHERE.search(error.message):
                     return f"{provider.name} has no kernel for it"
                 return error.message.removeprefix(failures.REFUSED)
             return check(data)

@@ -12,6 +12,7 @@ from headrace.plugins.cpu.backend.compatibility import identity
 from headrace.plugins.cpu.backend.custom_ops import libraries
 from headrace.plugins.cpu.backend.session import Provider, SessionSettings
 from headrace.plugins.cpu.backend.tensors import TensorConversion
+from headrace.plugins.cpu.running.checked_runs import CheckedRuns
 from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.plugins.cpu.session_plugin import Open
 from headrace.plugins.cpu.support import OnnxRuntimeTrials
@@ -32,6 +33,7 @@ from headrace.runtime.device.compiled_plugin import Support
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument
+from headrace.runtime.network.index_bounds import IndexBounds
 from headrace.runtime.network.network import Network
 
 
@@ -111,6 +113,9 @@ class CudaPlugin(AcceleratorPlugin):
         self._check_provider(config)
         return settings.provider(config, self.device_id(config))
 
+    def _provider_name(self) -> str:
+        return PROVIDER
+
     def _support(self, network: Network, config: Configuration) -> Support:
         """Checks first that the provider works with the GPU. Otherwise the provider would look as
         if it had no kernels.
@@ -137,16 +142,20 @@ class CudaPlugin(AcceleratorPlugin):
     ) -> Runs:
         device_id = self.device_id(config)
         memory = self._machine.pinned(int(device_id))
+        runs: Runs
         if config[settings.CUDA_GRAPH]:
             _check_recordable(network)
             recording, where = self._cuda(config, device_id, graph=True), self._where(device_id)
-            return BoundRuns(
+            runs = BoundRuns(
                 lambda: RecordedLane(open_session(recording), network, where, memory), at_once
             )
-        shared = open_session(self._provider(config))
-        if not bindable(network):
-            return HostRuns(shared, conversion)
-        return BoundRuns(lambda: StagedLane(shared, network, memory), at_once)
+        else:
+            shared = open_session(self._provider(config))
+            if bindable(network):
+                runs = BoundRuns(lambda: StagedLane(shared, network, memory), at_once)
+            else:
+                runs = HostRuns(shared, conversion)
+        return CheckedRuns(IndexBounds(network.model), runs)
 
     def _close(self) -> None:
         self._machine.management.close()

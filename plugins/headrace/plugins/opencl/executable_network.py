@@ -8,12 +8,12 @@ import onnx_ir as ir
 
 from headrace.plugins.opencl.backend.failures import run_failure
 from headrace.plugins.opencl.backend.thread import BackendThread
-from headrace.plugins.opencl.running.bounds import IndexBounds
 from headrace.plugins.opencl.running.session import OpenClSession
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.job import Job, LayerProfile
 from headrace.runtime.execution.streams_executor import StreamsExecutor
+from headrace.runtime.network.index_bounds import IndexBounds
 from headrace.runtime.network.network import Network
 
 

@@ -15,7 +15,6 @@ from headrace.plugins.opencl.backend.thread import BackendThread
 from headrace.plugins.opencl.claims.trial import why_not
 from headrace.plugins.opencl.config import JIT_CACHE_CAPACITY, SCHEMA
 from headrace.plugins.opencl.executable_network import OpenClNetwork
-from headrace.plugins.opencl.running.bounds import IndexBounds
 from headrace.plugins.opencl.running.session import OpenClSession
 from headrace.plugins.opencl.support import LayerSupport
 from headrace.plugins.opencl.transformations import TRANSFORMATIONS
@@ -26,6 +25,7 @@ from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.index_bounds import IndexBounds
 from headrace.runtime.network.network import Network, Port
 from headrace.runtime.transform.transform import Transformation
 from headrace.runtime.transform.trials import Trials

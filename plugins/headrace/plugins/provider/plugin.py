@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from threading import Lock
 from typing import Final
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import onnxruntime
 from onnx import TensorProto, helper
 
@@ -24,25 +23,20 @@ from headrace.plugins.cpu.backend.session import (
     SessionSettings,
 )
 from headrace.plugins.cpu.backend.tensors import TensorConversion
+from headrace.plugins.cpu.running.checked_runs import CheckedRuns
 from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.plugins.cpu.session_plugin import Open
 from headrace.plugins.cpu.support import OnnxRuntimeTrials
-from headrace.plugins.opencl.running.bounds import IndexBounds
 from headrace.plugins.provider import config as settings
 from headrace.plugins.provider.backend import library
-from headrace.plugins.provider.claims.refusals import of_provider
 from headrace.plugins.provider.claims.trial import why_not
-from headrace.plugins.provider.executable_network import ProviderNetwork
-from headrace.plugins.provider.running.runs import CheckedRuns
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DEVICE_ID
-from headrace.runtime.device.compiled_plugin import Support
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import HeadraceError, Unavailable
+from headrace.runtime.network.index_bounds import IndexBounds
 from headrace.runtime.network.network import Network
-from headrace.runtime.transform.functions import inline_functions
-from headrace.runtime.transform.transform import Transformation
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +56,6 @@ class ProviderPlugin(AcceleratorPlugin):
     """
 
     schema = settings.SCHEMA
-    network_class = ProviderNetwork
 
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
         given = self.schema.resolve(config)
@@ -120,11 +113,8 @@ class ProviderPlugin(AcceleratorPlugin):
     def _provider(self, config: Configuration) -> Provider:
         return self._used(self.device_id(config))
 
-    def _refusals(self, model: ir.Model) -> Support:
-        return of_provider(self._providers["0"].name, model)
-
-    def _transformations(self, config: Configuration) -> Sequence[Transformation]:
-        return (inline_functions,)
+    def _provider_name(self) -> str:
+        return self._providers["0"].name
 
     def _at_once(self, config: Configuration) -> int:
         return 1

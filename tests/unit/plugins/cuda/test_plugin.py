@@ -335,3 +335,22 @@ def test_pinned_memory_goes_back_with_its_last_view() -> None:
 def test_no_more_pinned_memory_is_an_error_that_says_how_much() -> None:
     with pytest.raises(ResourceExhausted, match=r"no 65 bytes of pinned memory \(CUDA error 2\)"):
         PinnedMemory(Runtime(64), 0).allocate(65)
+
+
+# -- indices --
+
+
+@pytest.mark.parametrize("profile", [False, True])
+def test_an_index_out_of_bounds_never_reaches_the_gpu(plugin: PaperCuda, profile: bool) -> None:
+    """Its kernels give zeros, or what lies beside the data."""
+    loaded = load(plugin, "pick (float[5] x, int64[k] at) => (float[k] y) { y = Gather(x, at) }")
+    request = InferRequest(loaded)
+    request.start_async({"x": np.zeros(5, np.float32), "at": np.array([5])}, profile=profile)
+    with pytest.raises(InvalidArgument, match="out of bounds"):
+        request.result()
+
+
+def test_indices_that_neither_kernel_nor_run_checks_are_refused(plugin: PaperCuda) -> None:
+    picked = "at = Add(i, i) y = GatherElements(x, at)"
+    with pytest.raises(UnsupportedLayers, match="nobody checks them"):
+        load(plugin, f"pick (float[5] x, int64[k] i) => (float[k] y) {{ {picked} }}")

@@ -82,7 +82,7 @@ def _dropout(node: ir.Node, _: int) -> str | None:
 
 
 def _gather_nd(node: ir.Node, _: int) -> str | None:
-    """A kernel would read past the end of the data: see `running.bounds`."""
+    """A kernel would read past the end of the data: see `index_bounds`."""
     indices = node.inputs[1]
     given = indices is not None and indices.is_graph_input()
     return "coordinates that a request gives are not checked" if given else None

@@ -1,5 +1,5 @@
-"""Finds indices that are out of bounds. They are an error in ONNX, but a kernel would read past the
-end of the data.
+"""Finds indices that are out of bounds. They are an error in ONNX, but a kernel of a GPU would read
+past the end of the data.
 
 Indices that are inputs of the network are checked before the network runs.
 """

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.plugins.opencl.running.bounds import IndexBounds
-from headrace.plugins.provider.running.runs import CheckedRuns
+from headrace.plugins.cpu.running.checked_runs import CheckedRuns
 from headrace.runtime.errors import Cancelled, InvalidArgument
+from headrace.runtime.network.index_bounds import IndexBounds
 from headrace.testing import networks
 
 ASIDE, DEVICE = {"by": np.array(0)}, {"by": np.array(1)}

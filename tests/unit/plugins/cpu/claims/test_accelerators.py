@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from headrace.plugins.provider.claims.refusals import of_provider
+from headrace.plugins.cpu.claims.accelerators import CUDA, of_provider
 from headrace.testing.case import network_of, parse
 
 CHECKED = [
@@ -48,6 +48,46 @@ def test_what_a_provider_is_known_to_get_wrong_is_refused() -> None:
     (why,) = reasons(text, "WebGpuExecutionProvider")
     assert "small results" in why
     assert reasons(text) == []
+
+
+ON_CUDA = {
+    "no kernel for this qk_matmul_output_mode": (
+        "(float[1,2,3,8] q, float[1,2,3,8] k, float[1,2,3,8] v) => (float[1,2,3,8] y, float s) "
+        "{ y, , , s = Attention<qk_matmul_output_mode = 1>(q, k, v) }"
+    ),
+    "of no elements": "(float[n,4] x) => (float[n,1] y) { y = ReduceLogSumExp<axes = [1]>(x) }",
+    "looks for infinities": (
+        "(float[2,4] x, float z) => (bool[2] y) "
+        "{ m = ReduceMax<axes = [1], keepdims = 0>(x) y = Equal(m, z) }"
+    ),
+    "do not check labels": (
+        "(float[3,5] x, int64[3] t) => (float y) { y = NegativeLogLikelihoodLoss(x, t) }"
+    ),
+    "ends all that the GPU does": (
+        "(float[6,3] x, int64[3] n) => (float[6,3] y) { y = ReverseSequence(x, n) }"
+    ),
+    "nobody checks them": (
+        "(float[5] x, int64[k] i) => (float[k] y) { at = Add(i, i) y = GatherElements(x, at) }"
+    ),
+}
+CUDA_RUNS = [
+    "(float[5] x, int64[k] i) => (float[k] y) { at = Add(i, i) y = Gather(x, at) }",
+    "(float[2,4] x) => (float[2] y) { y = ReduceMax<axes = [1], keepdims = 0>(x) }",
+    "(float[2,4] x) => (float[2,1] y) { y = ReduceLogSum<axes = [1]>(x) }",
+    "(float[1,2,3,8] q, float[1,2,3,8] k, float[1,2,3,8] v) => (float[1,2,3,8] y) "
+    "{ y = Attention(q, k, v) }",
+]
+
+
+@pytest.mark.parametrize(("why", "text"), ON_CUDA.items())
+def test_what_a_gpu_gets_wrong_or_does_not_check_is_refused(why: str, text: str) -> None:
+    (found,) = reasons(text, CUDA)
+    assert why in found
+
+
+@pytest.mark.parametrize("text", CUDA_RUNS)
+def test_what_a_gpu_computes_right_is_taken(text: str) -> None:
+    assert reasons(text, CUDA) == []
 
 
 @pytest.mark.parametrize("text", CHECKED)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.plugins.opencl.running.bounds import IndexBounds
 from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.network.index_bounds import IndexBounds
 from headrace.testing.case import Case, parse
 
 

@@ -1,4 +1,4 @@
-"""Runs requests, and keeps from a provider those that its kernels do not check."""
+"""Runs requests, and keeps from an accelerator those that its kernels do not check."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 
 from headrace.plugins.cpu.running.runs import Runs
-from headrace.plugins.opencl.running.bounds import IndexBounds
 from headrace.runtime.execution.job import Job
+from headrace.runtime.network.index_bounds import IndexBounds
 from headrace.runtime.network.values import Value
 
 
 class CheckedRuns:
     """Refuses indices that are out of bounds, for which kernels of GPUs read another element. A
-    request with an empty tensor, for which a GPU has no kernel to start, runs on processors, in a
-    session that the first such request opens. Thread-safe: `_lock` guards that session.
+    request with an empty tensor, for which some providers have no kernel to start, runs on
+    processors, in a session that the first such request opens. Thread-safe: `_lock` guards that
+    session.
 
     Args:
         bounds: of the network's index inputs.
         on_device: runs requests on the provider.
-        open_aside: makes what runs them on processors.
+        open_aside: makes what runs them on processors; None if the provider takes empty tensors.
         failed: called after a run on the provider has failed that nobody has cancelled.
     """
 
@@ -31,8 +32,8 @@ class CheckedRuns:
         self,
         bounds: IndexBounds,
         on_device: Runs,
-        open_aside: Callable[[], Runs],
-        failed: Callable[[], None],
+        open_aside: Callable[[], Runs] | None = None,
+        failed: Callable[[], None] = lambda: None,
     ) -> None:
         self._bounds = bounds
         self._on_device = on_device
@@ -50,7 +51,7 @@ class CheckedRuns:
 
     def _run(self, on_device: Runs, job: Job, options: Any) -> dict[str, Value]:
         self._bounds.check(job.inputs)
-        if not any(isinstance(each, np.ndarray) and not each.size for each in job.inputs.values()):
+        if self._open_aside is None or not any(map(_is_empty, job.inputs.values())):
             return self._run_on_device(on_device, job, options)
         with self._lock:
             if self._aside is None:
@@ -65,3 +66,7 @@ class CheckedRuns:
             if job.token.error is None:
                 self._failed()
             raise
+
+
+def _is_empty(value: Value) -> bool:
+    return isinstance(value, np.ndarray) and not value.size

@@ -1,1 +1,0 @@
-"""Runs requests on a provider."""
