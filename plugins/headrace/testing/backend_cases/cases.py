@@ -36,10 +36,16 @@ RANDOM_OPERATORS = (
 """Operators whose numbers ONNX leaves to the backend; of Dropout, where it trains."""
 
 INEXACT: Mapping[str, float] = MappingProxyType(
-    {"test_dft_inverse": 2e-7, "test_dft_inverse_opset19": 2e-7}
+    {
+        "test_attention_4d_causal_fp16": 5e-4,
+        "test_attention_4d_fp16": 5e-4,
+        "test_dft_inverse": 2e-7,
+        "test_dft_inverse_opset19": 2e-7,
+    }
 )
-"""Cases whose expected outputs are off by more than they allow, and by how much: these were
-computed in complex64, and have 1.9e-7 where the exact result is 0 and 1e-7 is allowed."""
+"""Cases whose expected outputs are off by as much as they allow, and by how much. Those of DFT were
+computed in complex64, and have 1.9e-7 where the exact result is 0 and 1e-7 is allowed. Those of
+Attention were computed step by step in float16."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
