@@ -1,15 +1,16 @@
 """AUTO beside each device that it chooses from, on twelve networks of the zoo, for both hints.
 
 Usage: bench_auto.py [--devices CPU,OPENVINO] [NETWORK ...]. The networks are those of `make zoo`,
-in ``.cache/zoo``. Each is loaded on each device, and on AUTO with all of them. When AUTO has
+in ``.cache/zoo``. Each is loaded on AUTO with all devices, and twice on each device. When AUTO has
 measured it, all run in turns: one request alone, or with PERFORMANCE_HINT=THROUGHPUT as many as
 fill the streams.
 
 ``choice`` is the speed of the device that AUTO has chosen, beside that of the device that was the
 fastest here, in hindsight: the median of all rounds, with the quartiles. ``served`` is the speed of
-requests through AUTO, beside the same: it has what AUTO itself takes, too.
+requests through AUTO, beside the same: it has what AUTO itself takes, too. ``again`` is the speed
+of the fastest device's second load, beside its first: it shows the noise.
 
-A run of the twelve takes a quarter of an hour.
+A run of the twelve takes ten minutes. It prints a table in Markdown.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.values import Value
 from headrace.runtime.virtual import timing
 from headrace.runtime.virtual.networks import optimal_requests
-from tools.benchmark.in_turns import Comparison, Turns, inputs_of, load, read, unload
+from tools.benchmark.in_turns import Comparison, Turns, again, inputs_of, load, read, unload
 
 NETWORKS: Final = (
     "onnx_asr/preprocessors/data/resample_16_8.onnx",
@@ -59,8 +60,11 @@ SHOWN: Final = 4
 
 
 class Row(NamedTuple):
+    """What is compared with the fastest device."""
+
     choice: Comparison
     served: Comparison
+    again: Comparison
 
 
 def await_choice(network: ExecutableNetwork, inputs: Mapping[str, Value]) -> str:
@@ -91,7 +95,8 @@ def row(core: Core, devices: Sequence[str], name: str, hint: str) -> Row:
         chosen = await_choice(networks[auto], inputs)
         for device in devices:
             with suppress(UnsupportedLayers):
-                networks[device] = load(core, device, config, partial(read, name))
+                for each in (device, again(device)):
+                    networks[each] = load(core, device, config, partial(read, name), each)
         for network in networks.values():
             timing.settle(network, inputs, CancelToken())
         many = hint == "THROUGHPUT"
@@ -105,17 +110,18 @@ def row(core: Core, devices: Sequence[str], name: str, hint: str) -> Row:
     finally:
         for device in networks:
             unload(core, device)
-    fastest = turns.fastest([device for device in networks if device != auto])
-    found = Row(turns.compare(chosen, fastest), turns.compare(auto, fastest))
-    figures = " ".join(
-        f"{turns.seconds(device) * 1e3:10.3f}" if device in networks else f"{'-':>10}"
-        for device in (*devices, auto)
+    fastest = turns.fastest([device for device in devices if device in networks])
+    found = Row(*(turns.compare(each, fastest) for each in (chosen, auto, again(fastest))))
+    figures = (
+        f"{turns.seconds(each) * 1e3:.3f}" if each in networks else "refused"
+        for each in (*devices, auto)
     )
-    print(
-        f"{name[-44:]:44} {hint:10} {figures}  {chosen:8} {found.choice}  {found.served}",
-        flush=True,
-    )
+    _print(name, hint, *figures, chosen, *found)
     return found
+
+
+def _print(*cells: object) -> None:
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
 def main() -> None:
@@ -127,21 +133,19 @@ def main() -> None:
     sources = installed_plugins()
     used = ("AUTO", "BATCH", "HETERO", *devices)
     core = Core([sources[name] for name in used], blob_key=b"benchmark")
-    titles = " ".join(f"{title:>10}" for title in (*devices, "AUTO"))
-    print(f"{'milliseconds a request':44} {'hint':10} {titles}  chosen   choice  served")
+    columns = [f"{each}, ms" for each in (*devices, "AUTO")]
+    _print("network", "hint", *columns, "chosen", *Row._fields)
+    _print("---", "---", *("---:" for _ in columns), *("---" for _ in range(4)))
     try:
         rows = [row(core, devices, name, hint) for name in wanted.networks for hint in HINTS]
     finally:
         core.stop()
-    for title, found in (
-        ("of the device that AUTO chose", [each.choice for each in rows]),
-        ("through AUTO", [each.served for each in rows]),
-    ):
-        reached = sum(each.ratio >= TARGET for each in found)
-        least = min(each.ratio for each in found)
+    for title, found in zip(Row._fields, zip(*rows, strict=True), strict=True):
+        ratios = [each.ratio for each in found]
+        reached = sum(ratio >= TARGET for ratio in ratios)
         print(
-            f"speed {title}, to the fastest device: at least {TARGET} in {reached} of {len(found)} "
-            f"cases, the least {least:.3f}"
+            f"{title}: at least {TARGET} in {reached} of {len(ratios)} cases, "
+            f"the least {min(ratios):.3f}"
         )
 
 

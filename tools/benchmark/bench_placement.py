@@ -35,7 +35,7 @@ from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.virtual import timing
-from tools.benchmark.in_turns import ZOO, Comparison, Turns, inputs_of, load, read, unload
+from tools.benchmark.in_turns import ZOO, Comparison, Turns, again, inputs_of, load, read, unload
 from tools.zoo.collection import networks
 from tools.zoo.inputs import Array
 
@@ -72,7 +72,7 @@ def measure(core: Core, name: str) -> dict[str, Any]:
         notes = [note for note in loaded[KEPT].notes if "were not measured" in note]
         whole = [device for device, runs_all in runs.items() if runs_all]
         for device in whole:
-            for name_of in (device, _again(device)):
+            for name_of in (device, again(device)):
                 loaded[name_of] = load(core, device, {}, partial(read, name, inputs), name_of)
         for network in loaded.values():
             timing.settle(network, inputs, CancelToken())
@@ -90,13 +90,8 @@ def measure(core: Core, name: str) -> dict[str, Any]:
         "why": "; ".join(notes),
         "seconds": {device: turns.seconds(device) for device in loaded},
         "ratio": turns.compare(best, KEPT),
-        "noise": turns.compare(best, _again(best)),
+        "noise": turns.compare(best, again(best)),
     }
-
-
-def _again(device: str) -> str:
-    """The name of the device's second load."""
-    return f"{device}-again"
 
 
 def line(name: str, found: Mapping[str, Any]) -> str:

@@ -1,11 +1,13 @@
 """Networks of the zoo, loaded on several devices of one process and run in turns.
 
 All take their turns in the same minute, and are compared turn by turn, so that what else the
-machine does falls on all of them alike.
+machine does falls on all of them alike. A device that is compared with others loads the network a
+second time: what this load takes beside the first shows the noise.
 """
 
 from __future__ import annotations
 
+import random
 import re
 import statistics
 import time
@@ -68,6 +70,11 @@ def load(
     return entry.executable
 
 
+def again(device: str) -> str:
+    """The name of the device's second load."""
+    return f"{device}-again"
+
+
 def unload(core: Core, device: str) -> None:
     core.unload_network(_name_on(device)).result()
 
@@ -103,7 +110,8 @@ class Comparison(NamedTuple):
 
 
 class Turns:
-    """What the turns of some networks took, in seconds a request.
+    """What the turns of some networks took, in seconds a request. Each round has another order, so
+    that no network always runs after the same other one.
 
     Args:
         networks: by name, each with the number of requests that are sent at once.
@@ -120,12 +128,13 @@ class Turns:
             name: partial(turn, each, inputs, count) for name, (each, count) in networks.items()
         }
         self._took: dict[str, list[float]] = {name: [] for name in runs}
-        until = time.monotonic() + spent_seconds
+        until, dice, order = time.monotonic() + spent_seconds, random.Random(0), [*runs]
         for number in range(_MOST_ROUNDS):
             if number >= _FEWEST_ROUNDS and time.monotonic() > until:
                 break
-            for name, run in runs.items():
-                self._took[name].append(run())
+            dice.shuffle(order)
+            for name in order:
+                self._took[name].append(runs[name]())
 
     def seconds(self, name: str) -> float:
         return statistics.median(self._took[name])
