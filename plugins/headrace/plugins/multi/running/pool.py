@@ -228,12 +228,14 @@ class DevicePool:
         job runs again."""
         assert request.device is not None
         assert job.outcome is not None
-        device, outcome = request.device.name, job.outcome.value
+        device, outcome = request.device.name, str(job.outcome)
         request.end_run()
         if job.error is None and (lack := job.lacks_outputs()) is not None:
             job.outputs, job.error, job.outcome = {}, lack, Outcome.FAILED
         if job.error is None:
-            todo = self._event(partial(self._schedule.completed, request))
+            with self._lock:
+                todo = self._schedule.completed(request, job.finished)
+                self._alarm.set(self._schedule.wake_at)
         else:
             request.listen(self._cancelled)  # it may have to wait for another device
             todo, runs_again = self._failed(request, device, job.error)
@@ -290,7 +292,8 @@ class DevicePool:
         return todo
 
     def _do(self, instructions: Sequence[_Instruction], *, inline: bool = False) -> None:
-        self._trampoline(self._follow, instructions, inline=inline)
+        if instructions:
+            self._trampoline(self._follow, instructions, inline=inline)
 
     def _follow(self, instruction: _Instruction, inline: bool) -> None:
         if isinstance(instruction, RunRequest):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from headrace.plugins.multi.running.availability import ScheduledDevice
 from headrace.runtime.execution.fair_queue import Entry
@@ -66,8 +66,7 @@ class FailedRun:
         return self.outages == self.device.outages
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest(Generic[T]):
+class RunRequest(NamedTuple, Generic[T]):
     """An instruction: run the request on the device, then call `completed` or `failed`."""
 
     request: PooledRequest[T]

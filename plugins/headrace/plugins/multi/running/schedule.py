@@ -61,9 +61,10 @@ class Schedule(Generic[T]):
         self._retries: dict[PooledRequest[T], None] = {}
         self._devices: dict[str, ScheduledDevice] = {}  # includes devices that left the list
         self._order: list[ScheduledDevice] = []
+        self._first = self._order  # those that take requests while all serve
         self._none_serves_since = now  # no device has served since; infinite while one does
         self._answers: list[Instruction[T]] = []
-        self._is_calm = False  # all devices serve, and no request waits
+        self._is_calm = False  # all devices serve, and no request runs again
         self.arrange(limits, now)
 
     # -- the present state --
@@ -98,17 +99,13 @@ class Schedule(Generic[T]):
     def start(self, request: PooledRequest[T]) -> str:
         """The device that runs a new request at once; empty if the request has to `arrive`. This is
         the usual case, and is quick."""
-        if self._is_calm:
-            for device in self._order if self._spill else self._order[:1]:
-                if device.running < device.limit:
-                    self._run(request, device)
-                    return device.name
-        return ""
+        device = self._free(None) if self._is_calm else None
+        return "" if device is None else self._begin(request, device)
 
     def arrive(self, request: PooledRequest[T], now: float) -> list[Instruction[T]]:
         """Takes a new request."""
         request.entry = self._queue.push(self._flow, request, request.priority)
-        return self._instructions(now)
+        return [*self._dispatch()] if self._is_calm else self._instructions(now)
 
     def completed(self, request: PooledRequest[T], now: float) -> list[Instruction[T]]:
         """Notes that the device has run the request, which has its answer."""
@@ -116,7 +113,7 @@ class Schedule(Generic[T]):
         device.completed += 1
         serves = device.availability is Availability.SERVING
         if self._is_calm and serves and request.failed_run is None:
-            return []
+            return [*self._dispatch()] if self._queue.length else []
         if is_recent and device.availability is Availability.ON_TRIAL:
             self._put_back(device, now)
         failed = request.failed_run
@@ -185,16 +182,17 @@ class Schedule(Generic[T]):
             device = self._devices.setdefault(name, ScheduledDevice(name, limit))
             device.limit = limit
             order.append(device)
-        self._order = order
+        self._order, self._first = order, order if self._spill else order[:1]
         return self._instructions(now)
 
     # -- inside --
 
     def _instructions(self, now: float) -> list[Instruction[T]]:
-        runs: list[Instruction[T]] = list(self._dispatch())
+        self._is_calm = False
+        runs: list[Instruction[T]] = [*self._dispatch()]
         self._answer_hopeless(now)
         serve = all(member.availability is Availability.SERVING for member in self._order)
-        self._is_calm = serve and not self.waiting
+        self._is_calm = serve and bool(self._order) and not self._retries
         answers, self._answers = self._answers, []
         return runs + answers  # devices first: a caller can wait longer than a device
 
@@ -204,26 +202,29 @@ class Schedule(Generic[T]):
             device = self._free(request.failed_run.device)
             if device is not None:
                 del self._retries[request]
-                yield self._run(request, device)
-        while len(self._queue):
+                yield RunRequest(request, self._begin(request, device))
+        while self._queue.length:
             device = self._free(None)
             popped = self._queue.pop() if device is not None else None
             if device is None or popped is None:
                 return
             flow, request = popped
             self._queue.finished(flow)
-            yield self._run(request, device)
+            yield RunRequest(request, self._begin(request, device))
 
-    def _run(self, request: PooledRequest[T], device: ScheduledDevice) -> RunRequest[T]:
+    def _begin(self, request: PooledRequest[T], device: ScheduledDevice) -> str:
         device.start()
         request.entry, request.device, request.outages = None, device, device.outages
         request.stranded_since = math.inf
-        return RunRequest(request, device.name)
+        return device.name
 
     def _free(self, failed_on: ScheduledDevice | None) -> ScheduledDevice | None:
         """The free device for a request that failed on `failed_on`. None means that the request has
         not failed."""
-        return next((member for member in self._takers(failed_on) if member.has_room), None)
+        for member in self._first if self._is_calm else self._takers(failed_on):
+            if member.has_room:
+                return member
+        return None
 
     def _takers(self, failed_on: ScheduledDevice | None) -> Iterator[ScheduledDevice]:
         """The devices that may run such a request once they have room. A request that has failed
