@@ -49,11 +49,20 @@ from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.network.network import Layer, Network
 from headrace.runtime.system.asker import current_asker
-from headrace.runtime.virtual.networks import execution_devices, set_known, showing
+from headrace.runtime.virtual.networks import (
+    execution_devices,
+    optimal_requests,
+    set_known,
+    showing,
+)
 
 _log = logging.getLogger(__name__)
 
 _CHOSEN: Final = (NUM_STREAMS, INFERENCE_NUM_THREADS, ALLOW_AUTO_BATCHING)
+
+_AHEAD: Final = 4
+"""How many requests a device that serves alone gets for each that it runs at once, for throughput.
+So its streams find their next requests in its own queue."""
 
 _CHOSE: Final = "measured: "
 """The beginning of the note about a measurement."""
@@ -173,6 +182,7 @@ class PooledNetwork(ExecutableNetwork):
             place.timer,
             self._services.states,
             spill=self._way.spill,
+            ahead=_AHEAD if self._way.throughput and not self._way.spill else 1,
             changed=self._members_changed,
         )
         self._unfollow.append(self._services.executors.subscribe(self._follow_streams))
@@ -448,8 +458,8 @@ class PooledNetwork(ExecutableNetwork):
 
     def _optimal_number_of_infer_requests(self) -> int:
         """The number of requests that the serving devices together run at once."""
-        limits = self.pool.limits()
-        return max(1, sum(limits.get(member.name, 1) for member in self._serving()))
+        serving = self._serving()
+        return sum(self._counts[each.name] or optimal_requests(each.executable) for each in serving)
 
     def _execution_devices(self) -> list[str]:
         return execution_devices(member.executable for member in self._serving())

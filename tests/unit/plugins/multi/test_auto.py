@@ -417,6 +417,24 @@ def test_for_throughput_the_processor_takes_what_the_best_one_has_no_room_for(ri
     assert jobs(rig) == {"BEST": 1, "NEXT": 0, "CPU": 1}
 
 
+@pytest.mark.parametrize(("hint", "waiting"), [("LATENCY", 5), ("THROUGHPUT", 2)])
+def test_for_throughput_a_processor_has_its_next_requests_in_its_own_queue(
+    rig: Rig, hint: str, waiting: int
+) -> None:
+    network = rig.load("AUTO:CPU", PERFORMANCE_HINT=hint)
+    assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 1
+    running = Gate()
+    rig.device("CPU").on_infer = lambda _: running()
+    requests = [InferRequest(network) for _ in range(6)]
+    for request in requests:
+        request.start_async(_ADD.inputs)
+    running.await_arrivals()
+    assert network.get_metric("NUMBER_OF_WAITING_INFER_REQUESTS") == waiting
+    running.open()
+    for request in requests:
+        request.result(PATIENCE_SECONDS)
+
+
 # -- a reference device --
 
 

@@ -47,6 +47,7 @@ class DevicePool:
         label: the network's label in the log.
         members: the preferred one first.
         spill: as for `Schedule`.
+        ahead: how many requests a device without a number gets for each that it runs at once.
         changed: called without the lock when a device was taken out or put back.
     """
 
@@ -58,6 +59,7 @@ class DevicePool:
         states: DeviceStates,
         *,
         spill: bool,
+        ahead: int,
         changed: Callable[[], object] = lambda: None,
     ) -> None:
         self._label = label
@@ -67,7 +69,8 @@ class DevicePool:
         self._lock = threading.Lock()
         self._members = {member.name: member for member in members}
         self._counts = {member.name: member.count for member in members}
-        limits = [(member.name, _limit(member, member.count)) for member in members]
+        self._ahead = ahead
+        limits = [(member.name, self._limit(member, member.count)) for member in members]
         self._schedule: Schedule[Job] = Schedule(limits, time.monotonic(), spill=spill)
         self._trampoline: Trampoline[_Instruction] = Trampoline()
         self._leaving: dict[str, Callable[[], object]] = {}
@@ -115,7 +118,7 @@ class DevicePool:
             )
 
     def limits(self) -> dict[str, int]:
-        """For each device, how many requests it runs at once, in order of preference."""
+        """For each device, how many requests it gets at once, in order of preference."""
         with self._lock:
             return {device.name: device.limit for device in self._schedule.devices}
 
@@ -160,9 +163,9 @@ class DevicePool:
 
     def arrange(self, members: Iterable[tuple[DeviceNetwork, int | None]]) -> None:
         """Sets other members, other limits or another order. Members that are left out finish their
-        requests, and can come back. A member without a number gets as many requests as it runs."""
+        requests, and can come back."""
         listed = list(members)
-        limits = [(member.name, _limit(member, count)) for member, count in listed]
+        limits = [(member.name, self._limit(member, count)) for member, count in listed]
 
         def arrange(now: float) -> list[_Instruction]:
             self._members.update((member.name, member) for member, _ in listed)
@@ -174,8 +177,8 @@ class DevicePool:
             self._look_at(member)  # its device may have gone down before it was in the list
 
     def follow(self) -> None:
-        """Gives members without a number as many requests as they run at this moment."""
-        optimal = {member.name: optimal_requests(member.executable) for member in self.members}
+        """Notes how many requests members without a number run at this moment."""
+        optimal = {member.name: self._limit(member, None) for member in self.members}
 
         def arrange(now: float) -> list[_Instruction]:
             limits = {device.name: device.limit for device in self._schedule.devices}
@@ -323,6 +326,5 @@ class DevicePool:
             _log.info("%s: %s serves again", self._label, report.device)
         self._changed()
 
-
-def _limit(member: DeviceNetwork, count: int | None) -> int:
-    return count or optimal_requests(member.executable)
+    def _limit(self, member: DeviceNetwork, count: int | None) -> int:
+        return count or self._ahead * optimal_requests(member.executable)
