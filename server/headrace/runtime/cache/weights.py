@@ -36,7 +36,7 @@ from headrace.runtime.cache.file_notes import FileNotes
 from headrace.runtime.cache.room import WEIGHTS, CacheRoom
 from headrace.runtime.metrics.cache_counters import CacheCounters
 from headrace.runtime.system.file_identity import FileIdentity
-from headrace.runtime.system.scratch import ScratchFolder
+from headrace.runtime.system.scratch import ScratchFolder, remove_left_behind
 
 _FOLDER: Final = "weights"
 _KEY_DOMAIN: Final = b"headrace weights, 2\0"
@@ -90,6 +90,7 @@ class WeightFiles:
         counters = counters or CacheCounters(max_bytes)
         self._room = CacheRoom(root, max_bytes, counters)
         self._notes = FileNotes(NetworkCache(root, key, max_bytes, counters))
+        remove_left_behind(self._folder)
 
     @staticmethod
     def derived_key(key: bytes) -> bytes:

@@ -27,7 +27,7 @@ class ScratchFolder:
     """
 
     def __init__(self, inside: Path | None = None) -> None:
-        _sweep(inside or Path(tempfile.gettempdir()))
+        remove_left_behind(inside or Path(tempfile.gettempdir()))
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=inside))
             try:
@@ -50,7 +50,8 @@ class ScratchFolder:
         self.close()
 
 
-def _sweep(inside: Path) -> None:
+def remove_left_behind(inside: Path) -> None:
+    """Deletes the scratch folders in a folder whose processes have ended."""
     for path in inside.glob(f"{_PREFIX}*"):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
