@@ -51,8 +51,9 @@ class FileNotes:
     def _read(self, path: Path) -> list[Any]:
         try:
             note: list[Any] = json.loads(self._cache.read(_FOLDER, _key(path)) or b"[null]")
-        except (EntryRefused, ValueError):
-            return [None]
+        except (EntryRefused, ValueError) as error:
+            _log.warning("what is known of a file is not used: %s", error)
+            self._known[path] = note = [None]
         return note
 
 
