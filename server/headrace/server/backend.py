@@ -139,6 +139,7 @@ class ServerCore:
         """Copies the repository from its store. If the store is away, the server starts without
         that, or with the copies of an earlier run, and the poller looks again."""
         self.unready = "copying the model repository"  # strangers read it: no address
+        has_copies = mirror.has_networks
         looked = asyncio.wrap_future(mirror.begin())
         try:
             await asyncio.wait_for(asyncio.shield(looked), _LOOK_SECONDS)
@@ -146,13 +147,13 @@ class ServerCore:
             looked.add_done_callback(asyncio.Future.exception)  # the poller will tell it
             why = f"{mirror.address} has not been copied in {_LOOK_SECONDS:g} seconds"
         except OSError as error:
-            if not (isinstance(error, StoreAway | BlockingIOError) or mirror.has_networks):
+            if not (isinstance(error, StoreAway | BlockingIOError) or has_copies):
                 with usable("model_repository"):
                     raise
             why = error.strerror or type(error).__name__
         else:
             return True
-        without = "with the copies of an earlier run" if mirror.has_networks else "without it"
+        without = "with the copies of an earlier run" if has_copies else "without it"
         _log.error("%s; the server starts %s and goes on trying", why, without)
         return False
 

@@ -88,7 +88,7 @@ class Mirror:
     @property
     def has_networks(self) -> bool:
         """Whether there are networks, perhaps of an earlier run."""
-        return any(link.is_symlink() for link in self.root.iterdir())
+        return any(self.root.glob("[!.]*"))
 
     def stop(self) -> None:
         """Has what is in progress fail soon, and each later look and copy."""

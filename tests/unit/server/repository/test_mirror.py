@@ -628,6 +628,23 @@ def test_a_start_goes_on_without_a_store_that_is_silent(
     assert asyncio.run(ServerCore._is_copied(server, mirror))
 
 
+def test_a_start_does_not_take_what_it_has_copied_itself_for_copies_of_an_earlier_run(
+    store: Store, mirror: Mirror, caplog: pytest.LogCaptureFixture
+) -> None:
+    (mirror.root / ".next").symlink_to(".copies")  # of a server that was killed
+
+    def cut(path: str) -> None:
+        if path == "plain/network.toml":
+            raise StoreAway(errno.EHOSTUNREACH, "memory://store cannot be reached: NoCable")
+
+    store.put("plain/network.toml", b"# nothing")
+    store.before_read = cut
+    server: Any = types.SimpleNamespace()
+    assert not asyncio.run(ServerCore._is_copied(server, mirror))
+    assert mirror.has_networks
+    assert "starts without it" in caplog.text
+
+
 @pytest.mark.parametrize("earlier", [False, True], ids=["first copy", "copies of an earlier run"])
 def test_a_start_behind_its_store_is_ready_only_with_the_copies_of_an_earlier_run(
     store: Store, mirror: Mirror, earlier: bool
