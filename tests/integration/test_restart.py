@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -50,14 +49,6 @@ def failures(server: Server) -> dict[str, str]:
         status = health.Check(health_pb2.HealthCheckRequest(service=name)).status
         assert status == health_pb2.HealthCheckResponse.NOT_SERVING
     return failed
-
-
-def sizeable(layers: int = 30) -> Case:
-    """A network that takes a while to load: many layers, and a few megabytes to write."""
-    body = " ".join(f"[n{k}] v{k + 1} = Add(v{k}, w)" for k in range(layers))
-    text = f"sizeable (float[N,512] v0) => (float[N,512] v{layers}) {{ {body} }}"
-    case = parse(text, {"w": np.ones((1024, 512), np.float32)})
-    return Case("sizeable", case, {"v0": np.ones((1, 512), np.float32)})
 
 
 class Story:
@@ -285,51 +276,6 @@ def test_networks_that_do_not_come_back_are_listed_and_kept_until_they_are_unloa
             "replaced": ("CPU", pb.READY),
             "waits": ("TEMPLATE", pb.READY),
         }
-
-
-@pytest.mark.parametrize(
-    "moment",
-    [
-        "models",  # its model is being written
-        "networks",  # or how it was loaded
-    ],
-)
-def test_a_kill_during_a_load_leaves_all_of_the_network_or_nothing(
-    moment: str, tmp_path: Path
-) -> None:
-    state = ("--state-dir", str(tmp_path))
-    before, large = networks.add(), sizeable()
-    with Server(*BASIC, *state) as server:
-        server.load(before, "TEMPLATE")
-        request = pb.LoadNetworkRequest(
-            name="large",
-            model=pb.ModelSource(data=large.model.SerializeToString()),
-            device="TEMPLATE",
-        )
-        call = server.stub.LoadNetwork.future(request, timeout=CALL_SECONDS)
-        folder = tmp_path / moment
-        known = set(folder.iterdir())
-        pause = threading.Event()
-        while set(folder.iterdir()) <= known and not call.done():
-            pause.wait(1e-4)  # the moment is a short one
-        server.kill()
-        told = call.exception() is None  # in time, on a busy machine
-    with Server(*BASIC, *state) as server:
-        there = server.networks()
-        assert not told or "large" in there
-        assert set(there) - {"large"} == {"add"}
-        np.testing.assert_array_equal(
-            server.infer("add", before.inputs)["z"], before.expected()["z"]
-        )
-        if "large" not in there:
-            server.load(large, "TEMPLATE", "large")
-        (output,) = server.infer("large", large.inputs).values()
-        np.testing.assert_array_equal(np.asarray(output), *large.expected().values())
-        assert not list(tmp_path.rglob("*.headrace-tmp"))
-        assert len(list((tmp_path / "models").iterdir())) == 2
-        assert "Traceback" not in server.log(), server.log()
-        assert "ERROR" not in server.log().upper(), server.log()
-        assert server.stop() == 0, server.log()
 
 
 KILLED = """

@@ -141,9 +141,7 @@ def test_versions_of_the_same_model_share_its_weights(model: bytes, tmp_path: Pa
         clean_stop(server)
 
 
-def test_a_later_server_maps_what_an_earlier_one_wrote_and_a_damaged_file_is_made_anew(
-    model: bytes, tmp_path: Path
-) -> None:
+def test_a_later_server_maps_what_an_earlier_one_wrote(model: bytes, tmp_path: Path) -> None:
     cache, key = str(tmp_path / "cache"), str(tmp_path / "key")
     options = ("--devices", "CPU", "--cache-dir", cache, "--mac-key-file", key)
     with Server(*options) as server:
@@ -155,14 +153,6 @@ def test_a_later_server_maps_what_an_earlier_one_wrote_and_a_damaged_file_is_mad
         np.testing.assert_array_equal(load(server, model, "m"), plain)
         assert file.stat().st_ino == made
         clean_stop(server)
-    with file.open("r+b") as damaged:
-        damaged.seek(WEIGHT_BYTES // 2)
-        damaged.write(b"damage")
-    with Server(*options) as server:
-        np.testing.assert_array_equal(load(server, model, "m"), plain)
-        assert b"damage" not in file.read_bytes()  # its inode may be the same one
-        assert "it is damaged" in server.log()
-        assert server.stop() == 0
 
 
 def test_without_a_cache_no_file_is_written(model: bytes, tmp_path: Path) -> None:

@@ -215,17 +215,6 @@ def test_another_version_reads_the_model(
     assert network_of(cache, file).is_read
 
 
-def test_what_is_damaged_is_read_and_noted_anew(
-    cache: NetworkCache, file: Path, tmp_path: Path
-) -> None:
-    network_of(cache, file)
-    (entry,) = (tmp_path / "cache").glob("models/*")
-    whole = entry.read_bytes()
-    entry.write_bytes(whole[:-40] + b"?" + whole[-39:])
-    assert network_of(cache, file).is_read
-    assert not network_of(cache, file).is_read
-
-
 def beside(file: Path, scale: float = 1.0, name: str = "weights") -> None:
     """Saves the model with its weights in another file."""
     made = model()
