@@ -20,6 +20,7 @@ class PooledRequest(Generic[T]):
 
     Attributes:
         item: whatever the owner of the schedule keeps with the request.
+        entry: its place in the queue, if it has waited there.
         device: the device that runs it; None while it waits, and at the end.
         outages: the device's number of outages when the request started there.
         error: the error of the device where it failed; None while it runs for the first time.
@@ -27,26 +28,16 @@ class PooledRequest(Generic[T]):
             is one.
     """
 
-    __slots__ = (
-        "device",
-        "entry",
-        "error",
-        "failed_run",
-        "item",
-        "outages",
-        "priority",
-        "stranded_since",
-    )
+    # Defaults of the class: most requests run at once, and every one would pay for setting them.
+    entry: Entry[PooledRequest[T]] | None = None
+    device: ScheduledDevice | None = None
+    outages = 0
+    error: BaseException | None = None
+    failed_run: FailedRun | None = None
+    stranded_since = math.inf
 
     def __init__(self, item: T, priority: int = 0) -> None:
-        self.item = item
-        self.priority = priority
-        self.entry: Entry[PooledRequest[T]] | None = None
-        self.device: ScheduledDevice | None = None
-        self.outages = 0
-        self.error: BaseException | None = None
-        self.failed_run: FailedRun | None = None
-        self.stranded_since = math.inf
+        self.item, self.priority = item, priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +88,12 @@ class PoolRequest(PooledRequest[Job]):
     """The job of a caller, which a device runs itself. The device sees the times and the span of
     its own run; the caller sees those of the request."""
 
-    __slots__ = ("_on_cancel", "_queued", "_span", "_started")
+    _started = 0.0
+    _on_cancel: Callable[[], object] | None = None
 
     def __init__(self, job: Job) -> None:
         super().__init__(job, job.priority)
-        self._queued, self._span, self._started = job.queued, job.span, 0.0
-        self._on_cancel: Callable[[], object] | None = None
+        self._queued, self._span = job.queued, job.span
 
     def begin_run(self, *, inline: bool) -> None:
         """The job goes to a device."""

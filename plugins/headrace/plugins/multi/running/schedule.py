@@ -214,8 +214,7 @@ class Schedule(Generic[T]):
 
     def _begin(self, request: PooledRequest[T], device: ScheduledDevice) -> str:
         device.start()
-        request.entry, request.device, request.outages = None, device, device.outages
-        request.stranded_since = math.inf
+        request.device, request.outages = device, device.outages
         return device.name
 
     def _free(self, failed_on: ScheduledDevice | None) -> ScheduledDevice | None:
