@@ -35,7 +35,14 @@ from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading import auto_batching, idle
 from headrace.runtime.loading import blob as blobs
 from headrace.runtime.loading.batch_size import with_batch
-from headrace.runtime.loading.entry import USUAL, Again, NetworkState, Residence, plain_name
+from headrace.runtime.loading.entry import (
+    COLD,
+    USUAL,
+    Again,
+    NetworkState,
+    Residence,
+    plain_name,
+)
 from headrace.runtime.loading.exchange import blob_options, check_ports, export_blob, why_not_native
 from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.loading.life import NetworkLife
@@ -541,10 +548,12 @@ class Core:
                 asker=asker,
             )
         except AlreadyExists:
-            under_way = self._life.under_way(request.name)
+            under_way = self._life.under_way(request.name, request.version)
             if under_way is not None:
                 return under_way
             entry = self.networks.find(request.name, request.version)
+            if entry.state in COLD and entry.again is not None:
+                return entry.again(entry, who)  # it has taken the place of the other one
             if entry.state is not NetworkState.READY:
                 raise
             there: Future[NetworkEntry] = Future()  # its load has ended meanwhile

@@ -223,11 +223,18 @@ class NetworkLife:
             on_replaced_drained=self._close_later,
         )
 
-    def under_way(self, name: str) -> Future[NetworkEntry] | None:
-        """A load of a network of that name, if there is one."""
+    def under_way(self, name: str, version: str = "") -> Future[NetworkEntry] | None:
+        """A load of a network of that name that is still wanted, if there is one.
+
+        Args:
+            version: empty for any.
+        """
         with self._changing:
-            loads = self._loading.items()
-            return next((future for future, load in loads if load.entry.key.name == name), None)
+            for future, load in self._loading.items():
+                of, loaded, _ = load.entry.key
+                if of == name and version in ("", loaded) and load.entry.given_up is None:
+                    return future
+        return None
 
     def list_failed(self, request: LoadRequest, reason: str, owner: object = None) -> None:
         """Lists a network whose load could not begin.

@@ -147,7 +147,8 @@ class NetworkRegistry:
             owner: as `NetworkEntry`. Versions of one owner may be added and replaced without
                 `replace`.
             again, residence: as `NetworkEntry`.
-            cold: whether the version is to be loaded only if it is known or evicted.
+            cold: whether the version is to be loaded only if it is known or evicted, and the one
+                that `again` loads.
 
         Raises:
             AlreadyExists: the name is in use, or being loaded.
@@ -158,9 +159,10 @@ class NetworkRegistry:
         with self._lock:
             table.check_free(name, version, owner, replace=replace)
             there = table.versions(name).entries.get(version)
-            if cold and (there is None or there.state not in COLD):
-                if there is not None and there.state is NetworkState.READY:
-                    raise AlreadyExists(f"network {plain_name(name)!r} is loaded", field="name")
+            if cold and (there is None or there.state not in COLD or there.again is not again):
+                if there is not None and there.state in SERVING:
+                    shown = plain_name(name)
+                    raise AlreadyExists(f"network {shown!r} is there already", field="name")
                 raise self._why_unusable(name, version)
             if not (cold and residence.of_client):  # else it has its place already
                 table.check_room(name, None if owner is None else version)

@@ -410,8 +410,8 @@ def test_a_load_by_somebody_else_is_waited_for(
 ) -> None:
     found: Future[object] = Future()
 
-    def under_way(name: str) -> Future[NetworkEntry] | None:
-        load = real(name)
+    def under_way(*place: str) -> Future[NetworkEntry] | None:
+        load = real(*place)
         found.set_result(load)
         return load
 
@@ -429,6 +429,35 @@ def test_a_load_by_somebody_else_is_waited_for(
     assert told.result(PATIENCE_SECONDS).error is None
     assert load.result(PATIENCE_SECONDS).state is READY
     assert len(plugin.compiled) == 1
+
+
+def test_a_network_that_has_taken_the_place_of_one_that_waits_is_loaded_instead(
+    core: Core, plugin: HookPlugin
+) -> None:
+    gate = Gate()
+    plugin.on_compile = lambda _: gate()
+    know(core, "a", "b", "c")
+    others = [ask(core, "a"), ask(core, "b")]  # they have all places
+    told = ask(core, "c")
+    know(core, "c", config={"PERF_COUNT": "YES"})
+    gate.open()
+    assert {each.result(PATIENCE_SECONDS).error for each in (*others, told)} == {None}
+    assert core.networks.find("c").record.request.config == {"PERF_COUNT": "YES"}
+
+
+def test_only_a_load_of_the_same_version_that_is_wanted_is_waited_for(
+    core: Core, plugin: HookPlugin
+) -> None:
+    gate = Gate()
+    plugin.on_compile = lambda _: gate()
+    request = LoadRequest("a", DeviceName.parse("HOOK"))
+    first = core.load_network(request, read, owner="repository")
+    gate.await_arrivals()
+    assert core.under_way("a") is first
+    assert core._life.under_way("a", "2") is None
+    core.unload_network("a")
+    assert core.under_way("a") is None
+    gate.open()
 
 
 def test_many_callers_of_more_networks_than_fit_all_get_theirs(core: Core) -> None:
