@@ -54,8 +54,9 @@ class Holder(NamedTuple):
         later: the bytes that it will take by itself: less than now while it is being loaded, none
             if it leaves already.
         stays: why it makes no room for others; empty if it may.
-        awaited: whether it makes no room until the requests that waited for it have begun.
-        users: the pipelines that run it, which leave before it.
+        awaited: whether it makes no room until the requests that waited for it, or for a pipeline
+            that runs it, have begun.
+        users: the pipelines that run it, at any depth, which leave before it.
         held: whether a pipeline still runs it that leaves already.
         busy: whether requests to it are under way.
         uses: how often it was used, as `NetworkEntry.uses_left` counts.

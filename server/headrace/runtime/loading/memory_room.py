@@ -380,14 +380,22 @@ class MemoryRoom:
         together = self._cold.kept_together()
         if key is None or key[:2] not in together:
             together = ()
-        users: dict[str, list[NetworkEntry]] = {}
+        readers: dict[tuple[str, str], list[NetworkEntry]] = {}
         for charge in self._charges.values():
             executable = charge.entry.executable
-            for name, _ in executable.runs if executable is not None else ():
-                users.setdefault(name, []).append(charge.entry)
+            for run in executable.runs if executable is not None else ():
+                readers.setdefault(run, []).append(charge.entry)
+
+        def users(entry: NetworkEntry) -> list[NetworkEntry]:
+            found = [entry]
+            for name, version, _ in (each.key for each in found):
+                new = (*readers.get((name, version), ()), *readers.get((name, ""), ()))
+                found += [each for each in dict.fromkeys(new) if each not in found]
+            return found[1:]
+
         return [
             *(
-                _holder(charge, now, users.get(charge.entry.key.name, ()), awaited, together)
+                _holder(charge, now, users(charge.entry), awaited, together)
                 for charge in self._charges.values()
             ),
             *(
@@ -406,7 +414,7 @@ def _holder(
 ) -> Holder:
     """
     Args:
-        users: the pipelines that run it.
+        users: the pipelines that run it, at any depth.
         awaited: the networks that requests wait for, or have waited for and take now.
         together: those that stay for a pipeline.
     """
@@ -425,7 +433,7 @@ def _holder(
         there,
         later,
         stays,
-        awaited=loads or entry.key[:2] in awaited,
+        awaited=loads or any(each.key[:2] in awaited for each in (entry, *users)),
         users=tuple(each.key for each in users if each.state is NetworkState.READY),
         held=any(each.state is not NetworkState.READY for each in users),
         busy=entry.references > 0,

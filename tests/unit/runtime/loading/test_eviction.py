@@ -558,6 +558,28 @@ def test_a_pipeline_leaves_with_the_network_of_its_step_and_both_come_back(piped
         know(piped, "b", "c", "d")
 
 
+def test_a_pipeline_stays_with_its_steps_until_the_requests_that_waited_for_it_have_begun(
+    piped: Core,
+) -> None:
+    know(piped, "b", "c", "d")
+    waiter = ask(piped, "pipeline").result(PATIENCE_SECONDS)
+    settled(piped)
+    for name in "bcd":
+        assert loaded(piped, name) is None
+    assert states(piped)["step"] is states(piped)["pipeline"] is READY
+    piped.networks.cold.leave(waiter)
+
+
+def test_a_pipeline_that_runs_one_version_does_not_leave_with_another(piped: Core) -> None:
+    second = LoadRequest("step", DeviceName.parse("HOOK"), {}, version="2")
+    piped.know_network(second, read, owner="repository", residence=USUAL)
+    know_pipeline(piped, "first", PIPELINE.replace('"step"', '"step:1"'))
+    assert loaded(piped, "first") is None
+    assert loaded(piped, "step") is None  # version 2, which serves
+    users = {each.key[:2]: len(each.users) for each in piped._life.room._holders()}
+    assert (users["step", "1"], users["step", "2"]) == (1, 0)
+
+
 def test_a_request_to_a_loaded_pipeline_loads_the_network_of_its_step_that_came_back(
     piped: Core,
 ) -> None:
