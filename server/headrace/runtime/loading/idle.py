@@ -131,8 +131,9 @@ class IdleNetworks:
 
 
 def is_of(entry: NetworkEntry, request: LoadRequest) -> bool:
-    """Whether the entry is of a network that this request has loaded, and no later one."""
-    return entry.record is not None and entry.record.request is request
+    """Whether the entry is of a network that this request has loaded, and no later one. SetConfig
+    replaces the request, and not its options."""
+    return entry.record is not None and entry.record.request.options is request.options
 
 
 def _is_used(entry: NetworkEntry) -> bool:

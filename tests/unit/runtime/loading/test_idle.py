@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -133,6 +134,14 @@ def test_one_that_is_evicted_and_never_asked_for_again_is_unloaded_too(world: Wo
     entry.again = again
     assert world.networks.evict(entry, lambda record: record, lambda _: None)
     assert world.networks.find("m").state is NetworkState.EVICTED
+    world.time.pass_to(130.0)
+    assert world.unloaded == [request]
+
+
+def test_one_whose_configuration_was_changed_is_unloaded_too(world: World) -> None:
+    request = world.load()
+    changed = replace(request, config={"EXECUTION_TIMEOUT": "1"})
+    world.networks.change_record(world.networks.find("m"), lambda _: Record(changed))
     world.time.pass_to(130.0)
     assert world.unloaded == [request]
 
