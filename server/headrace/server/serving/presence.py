@@ -12,7 +12,7 @@ from typing import TypeVar
 from headrace.runtime.errors import DeadlineExceeded, NotLoaded
 from headrace.runtime.loading.cold_loads import ColdNetwork, LoadWaiter
 from headrace.runtime.loading.entry import plain_name
-from headrace.server.access.identity import CALLER
+from headrace.server.access.identity import sharer
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ async def _loaded(
             loop.call_soon_threadsafe(end, True)
 
     seconds = math.inf if deadline is None else deadline - begun
-    waiter = loads.wait(entry, told, who=CALLER.get().name, priority=priority, seconds=seconds)
+    waiter = loads.wait(entry, told, who=sharer(), priority=priority, seconds=seconds)
     # A handler is no task until it waits, so `asyncio.timeout` cannot be used.
     alarm = None if deadline is None else loop.call_later(max(seconds, 0.0), end, False)
     try:

@@ -27,14 +27,14 @@ class Network:
     def __init__(self) -> None:
         self.cold = ColdLoads()
         self.load: Future[NetworkEntry] = Future()
-        self.begun: Future[None] = Future()
+        self.begun: Future[str] = Future()
         self.entry = NetworkEntry(NetworkKey("m", "1", 1), "CPU", None, again=self.again)
         self.ready = False
         self.tries = 0
         self.awaited: object = None
 
     def again(self, _: NetworkEntry, who: str) -> Future[NetworkEntry]:
-        self.begun.set_result(None)
+        self.begun.set_result(who)
         return self.load
 
     def take(self) -> str:
@@ -64,7 +64,7 @@ def test_what_is_loaded_is_taken_at_once(network: Network) -> None:
 def test_a_cold_network_is_taken_when_it_is_loaded_and_stays_until_then(network: Network) -> None:
     async def scenario() -> None:
         taking = asyncio.create_task(called_when_loaded(network.take))
-        await asyncio.wrap_future(network.begun)
+        assert await asyncio.wrap_future(network.begun) == "", "without access control"
         network.ready = True
         network.load.set_result(network.entry)
         assert await taking == "taken"
