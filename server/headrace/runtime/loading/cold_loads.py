@@ -135,7 +135,8 @@ class ColdLoads:
 
     Args:
         at_once: how many of these loads run at a time. A few more do of identities that have none.
-        most_waiters: how many requests wait. An identity has at most half of that.
+        most_waiters: how many requests wait, with those that had too little time and whose loads
+            go on. An identity has at most half of that.
 
     Attributes:
         asked: called with the name of a network that a request wants.
@@ -187,8 +188,11 @@ class ColdLoads:
             if self._stopped:
                 raise ShuttingDown()
             place: _Place = entry.key[:2]
-            free = self._most_waiters - self._waiters.total()
-            if free <= 0 or (who and self._waiters[who] > free):
+            late = Counter(  # the loads of requests that had less time, and have left
+                each.who for each in self._wanted.values() if each.asked and not each.waiters
+            )
+            free = self._most_waiters - self._waiters.total() - late.total()
+            if free <= 0 or (who and self._waiters[who] + late[who] > free):
                 error = ResourceExhausted(
                     "too many requests wait for networks that are not loaded; try again later"
                 )
@@ -198,9 +202,9 @@ class ColdLoads:
             if not wanted.asked:
                 wanted.asked, wanted.who, wanted.order = True, who, next(self._order)
             estimate = self._estimate(wanted, who)
-            late = estimate is not None and estimate > seconds
+            is_late = estimate is not None and estimate > seconds
             waiter = LoadWaiter(wanted, told, who, priority)
-            if late:
+            if is_late:
                 wanted.kept = True
             else:
                 wanted.waiters.add(waiter)
@@ -209,7 +213,7 @@ class ColdLoads:
                 if needed_by is not None and not needed_by.ended:  # its end leaves them
                     needed_by.needed.append(waiter)
         self._begin()
-        if late:
+        if is_late:
             assert estimate is not None
             name = plain_name(entry.key.name)
             still = StillLoading(

@@ -238,6 +238,17 @@ def test_one_identity_takes_half_of_the_places_to_wait_in() -> None:
     world.cold.stop()
 
 
+def test_requests_without_enough_time_take_places_while_their_loads_go_on() -> None:
+    world = World(most_waiters=4)
+    for name in "abc":
+        with pytest.raises(StillLoading):
+            world.cold.wait(world.entry(name, 30.0), world.told.append, who="greedy", seconds=1.0)
+    with pytest.raises(ResourceExhausted, match="too many requests wait"):
+        world.wait("d", who="greedy")
+    world.wait("d", who="modest")
+    world.cold.stop()
+
+
 def test_a_network_that_another_one_needs_is_loaded_first(world: World) -> None:
     waiter = world.wait("pipeline")
     world.until_begun("pipeline")
