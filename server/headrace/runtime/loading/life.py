@@ -59,7 +59,7 @@ from headrace.runtime.transform.options import LoadRequest
 
 _log = logging.getLogger(__name__)
 
-_MAY_PASS = (Cancelled, ResourceExhausted, Unavailable)
+_MAY_PASS = (Cancelled, ResourceExhausted, Unavailable, OSError)
 """Why a load may fail now and succeed later, although nothing has changed."""
 
 
@@ -461,7 +461,9 @@ class NetworkLife:
         entry.record = replace(record, network=None)
         with self._changing:
             wanted = entry.given_up is None
-            cold = load.cold and (isinstance(error, _MAY_PASS) or _lacks_network(error))
+            unread = isinstance(error.__cause__, OSError)
+            passes = unread or isinstance(error, _MAY_PASS) or _lacks_network(error)
+            cold = load.cold and passes
             self._networks.fail(entry, reason, keep=load.on_disk and wanted and not cold)
 
     @staticmethod

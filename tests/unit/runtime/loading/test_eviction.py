@@ -368,9 +368,17 @@ def test_a_network_that_fails_for_good_says_so_and_is_not_tried_again(core: Core
         core.networks.acquire("a")
 
 
-@pytest.mark.parametrize("error", [Unavailable("copied"), ResourceExhausted("full")])
+def unreadable() -> InvalidModel:
+    error = InvalidModel("'model.onnx' cannot be read: Too many open files")
+    error.__cause__ = OSError()
+    return error
+
+
+@pytest.mark.parametrize(
+    "error", [Unavailable("copied"), ResourceExhausted("full"), unreadable(), OSError("no files")]
+)
 def test_a_network_that_fails_for_a_reason_that_may_pass_is_tried_again(
-    core: Core, error: HeadraceError
+    core: Core, error: Exception
 ) -> None:
     errors = [error]
 
