@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from types import TracebackType
 from typing import Final, NamedTuple, TypeAlias
 
 from headrace.runtime.errors import (
@@ -60,7 +61,9 @@ class LoadWaiter:
     """A request that waits for a load.
 
     Attributes:
-        error: why the load failed, once `told` was called; None if the network is loaded.
+        error: why the load failed, once `told` was called; None if the network is loaded. Others
+            who waited have the same one.
+        trace: the traceback that it has of the load.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class LoadWaiter:
         self.who = who
         self.priority = priority
         self.error: BaseException | None = None
+        self.trace: TracebackType | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -414,8 +418,9 @@ class ColdLoads:
         if untold:
             _log.error("network %s was not loaded: %s", plain_name(wanted.entry.key.name), error)
         self.ended(wanted.entry.key.name)
+        trace = None if error is None else error.__traceback__
         for waiter in waiters:
-            waiter.error = error
+            waiter.error, waiter.trace = error, trace
             waiter.told(waiter)
         for each in needed:
             self.leave(each)

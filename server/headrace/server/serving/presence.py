@@ -37,13 +37,14 @@ async def when_loaded(
     except NotLoaded as error:
         missing = _cold(error)
     while True:
-        async with _loaded(missing, deadline, priority) as failure:
+        async with _loaded(missing, deadline, priority) as waiter:
             try:
                 return await take()
             except NotLoaded as error:
                 before, missing = missing, _cold(error)
-            if failure is not None and missing.entry is before.entry:
-                raise failure
+            if waiter.error is not None and missing.entry is before.entry:
+                # Each who raises it would add the frames of its own call.
+                raise waiter.error.with_traceback(waiter.trace)
 
 
 async def called_when_loaded(
@@ -65,9 +66,8 @@ def _cold(error: NotLoaded) -> ColdNetwork:
 @asynccontextmanager
 async def _loaded(
     missing: ColdNetwork, deadline: float | None, priority: int
-) -> AsyncIterator[BaseException | None]:
-    """Waits until a load has ended, and gives its error. A network that is loaded then stays within
-    the context."""
+) -> AsyncIterator[LoadWaiter]:
+    """Waits until a load has ended. A network that is loaded then stays within the context."""
     entry, loads = missing
     loop, begun = asyncio.get_running_loop(), time.monotonic()
     ended: asyncio.Future[bool] = loop.create_future()
@@ -92,7 +92,7 @@ async def _loaded(
             )
             error.retry_delay_seconds = loads.retry_seconds
             raise error
-        yield waiter.error
+        yield waiter
     finally:
         if alarm is not None:
             alarm.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import Future
 
@@ -84,6 +85,23 @@ def test_the_error_of_a_load_is_raised_if_the_network_stays_cold(
         with pytest.raises(ResourceExhausted, match="no room"):
             await taking
         assert network.cold.awaited() == set()
+
+    asyncio.run(scenario())
+
+
+def test_the_error_of_a_load_does_not_grow_with_those_who_waited(network: Network) -> None:
+    async def frames() -> int:
+        try:
+            await called_when_loaded(network.take)
+        except RuntimeError as error:
+            return len(traceback.extract_tb(error.__traceback__))
+        return 0
+
+    async def scenario() -> None:
+        waiting = [asyncio.create_task(frames()) for _ in range(3)]
+        await asyncio.wrap_future(network.begun)
+        network.load.set_exception(RuntimeError("a bug"))
+        assert len(set(await asyncio.gather(*waiting))) == 1
 
     asyncio.run(scenario())
 
