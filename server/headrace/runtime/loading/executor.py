@@ -135,6 +135,7 @@ class LoadExecutor:
         asker: Asker | None = None,
         *,
         at_once: bool = False,
+        bounded: bool = True,
     ) -> Future[T]:
         """Runs a client's task, in the context of the caller. So the log knows its request. Where
         the server goes on with what an `asker` has asked for, the task is that asker's.
@@ -143,6 +144,7 @@ class LoadExecutor:
 
         Args:
             at_once: whether it needs no place. There should be one such task at a time.
+            bounded: whether it is refused if too many wait. Whoever says no bounds them.
 
         Raises:
             ResourceExhausted: too many tasks wait already.
@@ -156,7 +158,8 @@ class LoadExecutor:
         with self._lock:
             if self._stopped:
                 raise ShuttingDown()
-            self._check_room(added.who)
+            if bounded:
+                self._check_room(added.who)
             self._tasks[added.future] = added
             self._waiting.append(added)
         own.attach(partial(self._unwanted, added, own))

@@ -190,6 +190,7 @@ class NetworkLife:
                 entry.asker,
                 # Loads that hold all places may wait for the room of the pipeline's other steps.
                 at_once=cold and entry.key[:2] in self._networks.cold.kept_together(),
+                bounded=not cold,  # few at a time, and requests of all identities wait for one
             )
         except BaseException as error:
             self._networks.fail(entry, str(error), keep=False)

@@ -40,6 +40,7 @@ def test_more_tasks_than_it_takes_are_refused(executor: LoadExecutor) -> None:
     waiting = [executor.submit(gate), executor.submit(gate)]
     with pytest.raises(ResourceExhausted, match="2 loads and queries are waiting"):
         executor.submit(gate)
+    waiting.append(executor.submit(gate, bounded=False))
     gate.open()
     for future in waiting:
         future.result(PATIENCE_SECONDS)
