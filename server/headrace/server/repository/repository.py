@@ -180,6 +180,7 @@ class Repository:
             NotFound: no network has the name, or the network does not have the version.
         """
         with self._own.lock:
+            self._core.networks.find(name, version)  # raises before anything is noted
             status = self._own.statuses.get(name)
             if status is not None:
                 for each in [version] if version else [*status.want.versions, *status.reasons]:

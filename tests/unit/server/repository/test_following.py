@@ -786,6 +786,7 @@ def test_one_version_is_unloaded_alone(world: World) -> None:
     assert (world.ready(), world.serving()) == (["1"], "1")
     with pytest.raises(NotFound, match="no version '3'"):
         world.repository.unload("m", "3")
+    assert "3" not in world.repository._own.statuses["m"].reasons
 
 
 def test_what_is_not_there_or_has_a_fault_is_told_to_the_client(world: World) -> None:
