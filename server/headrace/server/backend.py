@@ -198,14 +198,16 @@ class ServerCore:
 
     def _with_readers(self, name: str) -> list[str]:
         """The network and those that run it, at any depth."""
-        runs = {
-            entry.key.name: {run for run, _ in entry.executable.runs}
-            for entry in self.core.networks.entries()
-            if entry.executable is not None and entry.executable.runs
-        }
+        # Read once: one that drains may be closed meanwhile.
+        loaded = ((entry.key.name, entry.executable) for entry in self.core.networks.entries())
+        runs = [
+            (reader, {run for run, _ in executable.runs})
+            for reader, executable in loaded
+            if executable is not None
+        ]
         found = [name]
         for each in found:
-            found += [reader for reader in runs if each in runs[reader] and reader not in found]
+            found += {reader for reader, names in runs if each in names and reader not in found}
         return found
 
 

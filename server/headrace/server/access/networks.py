@@ -124,10 +124,11 @@ class Networks:
     def lacking(self) -> list[tuple[str, str]]:
         """The networks that are loaded and lack one that they run: name, and what they lack."""
         ready = [each for each in self.entries() if each.state is NetworkState.READY]
+        loaded = ((each.key.name, each.executable) for each in ready)  # which may be closed soon
         reasons = [
-            (self.shown(each.key.name), each.executable.unready())
-            for each in ready
-            if each.executable
+            (self.shown(name), executable.unready())
+            for name, executable in loaded
+            if executable is not None
         ]
         return [(name, reason) for name, reason in reasons if reason]
 
