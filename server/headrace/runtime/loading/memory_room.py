@@ -67,6 +67,7 @@ class _Charge:
         size: as estimated; None once the network was measured.
         bytes: as measured.
         inherited: the bytes of mapped weights that it counts for since the other load is gone.
+        copy: those of a copy that it keeps. Another one takes its place.
     """
 
     entry: NetworkEntry
@@ -76,6 +77,7 @@ class _Charge:
     size: LoadSize | None
     bytes: int = 0
     inherited: int = 0
+    copy: int = 0
 
     @property
     def counts_for_mapped(self) -> int:
@@ -244,7 +246,9 @@ class MemoryRoom:
         with self._changed:
             for charge in self._charges.values():
                 if charge.entry.key.name == name and charge.size is None:
-                    charge.entry.memory_bytes = charge.bytes = charge.bytes + size
+                    more = max(size - charge.copy, 0)
+                    charge.copy += more
+                    charge.entry.memory_bytes = charge.bytes = charge.bytes + more
                     return
 
     def look_again(self) -> None:
