@@ -84,7 +84,6 @@ class NetworkCache:
             except FileNotFoundError:  # another server removed the folder when it was empty
                 if not tries_left:
                     raise
-        self._room.make()  # other servers may have written entries meanwhile
 
     # -- inside --
 

@@ -71,9 +71,9 @@ class CacheRoom:
             if self._is_removed(entry.path):
                 held -= entry.size_bytes
                 many -= 1
-        self._counters.hold(held)
         if size and held + size > self._max_bytes:
             raise ValueError("older entries cannot be removed")
+        self._counters.hold(held + size)
 
     def _is_removed(self, path: Path) -> bool:
         try:

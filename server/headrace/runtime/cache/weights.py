@@ -184,7 +184,6 @@ class WeightFiles:
                     (self._folder / written.name).hardlink_to(written)
                     written.unlink()
                     self._note(self._folder / written.name, file)
-        self._room.make()  # other processes may have written files meanwhile
 
     # -- inside --
 
