@@ -114,20 +114,10 @@ class Servicer:
         return pb.SetShadowReply()
 
     async def list_repository(self, _request: Any, _: Any) -> pb.ListRepositoryReply:
-        rows = await _in_thread(self._repository.index)
-        seen = (
-            row._replace(
-                name=self._networks.shown(row.name),
-                idle_seconds=row.idle_seconds if self._networks.manages(row.name) else None,
-            )
-            for row in rows
-            if self._networks.sees(row.name)
-        )
-        return pb.ListRepositoryReply(versions=map(convert.repository_version, seen))
+        return await _in_thread(self._repository_list)
 
     async def list_networks(self, _request: Any, _: Any) -> pb.ListNetworksReply:
-        entries = self._networks.entries()
-        return pb.ListNetworksReply(networks=[self._info(entry, listed=True) for entry in entries])
+        return await _in_thread(self._network_list)  # there may be ten thousand
 
     async def get_network(self, request: pb.GetNetworkRequest, context: Any) -> pb.GetNetworkReply:
         return await when_loaded(partial(self._described, request), _deadline(context))
@@ -270,6 +260,21 @@ class Servicer:
         finally:
             self._networks.release(entry)
         return reply
+
+    def _repository_list(self) -> pb.ListRepositoryReply:
+        seen = (
+            row._replace(
+                name=self._networks.shown(row.name),
+                idle_seconds=row.idle_seconds if self._networks.manages(row.name) else None,
+            )
+            for row in self._repository.index()
+            if self._networks.sees(row.name)
+        )
+        return pb.ListRepositoryReply(versions=map(convert.repository_version, seen))
+
+    def _network_list(self) -> pb.ListNetworksReply:
+        entries = self._networks.entries()
+        return pb.ListNetworksReply(networks=[self._info(entry, listed=True) for entry in entries])
 
     def _info(self, entry: NetworkEntry, *, listed: bool = False) -> pb.NetworkInfo:
         info = convert.network_info(entry, self._networks.shown(entry.key.name), listed=listed)

@@ -80,8 +80,11 @@ class ModelRepository:
             FailedPrecondition: the repository cannot be read.
         """
         _check_repository(repository)
+        return await asyncio.to_thread(self._index, ready=ready)
+
+    def _index(self, *, ready: bool) -> oip.RepositoryIndexResponse:
         reply = oip.RepositoryIndexResponse()
-        for row in await asyncio.to_thread(self._repository.index):
+        for row in self._repository.index():
             if self._networks.sees(row.name) and (not ready or row.state in SERVING):
                 reason = row.reason or ("not loaded" if row.state is None else "")
                 facts = {"version": row.version, "state": _STATES[row.state], "reason": reason}
