@@ -355,7 +355,7 @@ class MemoryRoom:
         return size
 
     def _wait(self, key: NetworkKey, until: float) -> None:
-        """Waits for a change. Another load is waited for however long it takes.
+        """Waits for a change. Another load that somebody wants is waited for however long it takes.
 
         Args:
             until: when to give up.
@@ -363,7 +363,8 @@ class MemoryRoom:
         Raises:
             ResourceExhausted: the load has waited too long.
         """
-        loads = any(charge.size is not None for charge in self._charges.values())
+        charges = self._charges.values()
+        loads = any(each.size is not None and each.entry.given_up is None for each in charges)
         left = math.inf if loads else until - time.monotonic()
         if left <= 0:
             error = ResourceExhausted(

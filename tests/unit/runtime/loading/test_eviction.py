@@ -645,6 +645,22 @@ def test_a_load_waits_for_another_one_however_long_that_takes(
     assert {each.result(PATIENCE_SECONDS).error for each in (first, other)} == {None}
 
 
+def test_a_load_waits_so_long_alone_for_one_that_nobody_wants_and_that_hangs(
+    core: Core, plugin: HookPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.runtime.loading.memory_room._PATIENCE_SECONDS", 0.0)
+    gate = Gate()
+    plugin.on_compile = lambda _: gate()
+    know(core, "a", "b")
+    first = ask(core, "a")
+    gate.await_arrivals()
+    core.unload_network("a")
+    other = ask(core, "b").result(PATIENCE_SECONDS)
+    assert isinstance(other.error, ResourceExhausted)
+    gate.open()
+    assert isinstance(first.result(PATIENCE_SECONDS).error, Cancelled)
+
+
 def test_a_request_that_saw_a_cold_network_does_not_load_it_again_when_it_is_there(
     core: Core, plugin: HookPlugin
 ) -> None:
