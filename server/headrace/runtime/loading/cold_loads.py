@@ -287,7 +287,8 @@ class ColdLoads:
         """The network, wanted by nobody yet if it is new. The caller holds the lock."""
         place: _Place = entry.key[:2]
         wanted = self._wanted.get(place)
-        if wanted is None:
+        # The load of an earlier network of the name may hang, although that was unloaded.
+        if wanted is None or (wanted.begun is not None and wanted.entry.again is not entry.again):
             wanted = self._wanted[place] = WantedNetwork(entry, "", next(self._order))
         return wanted
 
@@ -366,7 +367,9 @@ class ColdLoads:
     def _ended(self, wanted: WantedNetwork, load: Future[NetworkEntry]) -> None:
         error = load.exception()
         missing = next((each for each in chain(error) if isinstance(each, NotLoaded)), None)
-        if missing is None or len(wanted.needed) >= _MOST_NEEDED:
+        with self._lock:
+            goes_on = self._wanted.get(wanted.place) is wanted and len(wanted.needed) < _MOST_NEEDED
+        if missing is None or not goes_on:
             self._end(wanted, error)
         else:
             assert isinstance(missing.cold, ColdNetwork)

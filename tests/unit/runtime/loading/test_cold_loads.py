@@ -115,6 +115,18 @@ def test_all_requests_to_a_network_wait_for_one_load(world: World) -> None:
     assert all(waiter.error is None for waiter in waiters)
 
 
+def test_a_network_is_loaded_although_the_load_of_an_earlier_one_of_its_name_hangs(
+    world: World,
+) -> None:
+    world.wait("a")
+    world.until_begun("a")
+    del world.entries["a"]  # it was unloaded, and another one has its name
+    waiter = world.wait("a")
+    world.until_begun("a", "a")
+    world.end("a")
+    world.hears(waiter)
+
+
 def test_requests_hear_why_a_load_failed(world: World) -> None:
     waiter = world.wait("a")
     world.until_begun("a")
