@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from headrace.runtime.errors import DeadlineExceeded, NotLoaded
+from headrace.runtime.errors import Cancelled, DeadlineExceeded, NotLoaded
 from headrace.runtime.loading.cold_loads import ColdNetwork, LoadWaiter
 from headrace.runtime.loading.entry import plain_name
 from headrace.server.access.identity import sharer
@@ -36,13 +36,16 @@ async def when_loaded(
         return await take()
     except NotLoaded as error:
         missing = _cold(error)
+    has_begun_anew = False
     while True:
         async with _loaded(missing, deadline, priority) as waiter:
             try:
                 return await take()
             except NotLoaded as error:
                 before, missing = missing, _cold(error)
-            if waiter.error is not None and missing.entry is before.entry:
+            begins_anew = isinstance(waiter.error, Cancelled) and not has_begun_anew
+            has_begun_anew |= begins_anew  # somebody else had begun that load, and left
+            if waiter.error is not None and missing.entry is before.entry and not begins_anew:
                 # Each who raises it would add the frames of its own call.
                 raise waiter.error.with_traceback(waiter.trace)
 

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 import pytest
 
 from headrace.runtime.errors import (
+    Cancelled,
     DeadlineExceeded,
     InvalidModel,
     NotLoaded,
@@ -35,8 +36,9 @@ class Network:
         self.awaited: object = None
 
     def again(self, _: NetworkEntry, who: str) -> Future[NetworkEntry]:
+        load = self.load
         self.begun.set_result(who)
-        return self.load
+        return load
 
     def take(self) -> str:
         self.tries += 1
@@ -85,6 +87,20 @@ def test_the_error_of_a_load_is_raised_if_the_network_stays_cold(
         with pytest.raises(ResourceExhausted, match="no room"):
             await taking
         assert network.cold.awaited() == set()
+
+    asyncio.run(scenario())
+
+
+def test_a_load_that_another_caller_has_cancelled_begins_anew(network: Network) -> None:
+    async def scenario() -> None:
+        taking = asyncio.create_task(called_when_loaded(network.take))
+        await asyncio.wrap_future(network.begun)
+        cancelled, network.load, network.begun = network.load, Future(), Future()
+        cancelled.set_exception(Cancelled("the caller cancelled the load"))
+        await asyncio.wrap_future(network.begun)
+        network.ready = True
+        network.load.set_result(network.entry)
+        assert await taking == "taken"
 
     asyncio.run(scenario())
 
