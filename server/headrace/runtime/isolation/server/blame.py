@@ -247,7 +247,7 @@ class Blame:
             EndedWorker: the model is blamed.
             ResourceExhausted: models of whoever asks have ended too many workers lately.
         """
-        if not again:
+        if not again and not work.asker.trusted:
             self._check_asker(work.asker)
         if self._blamed:
             model = work.model()

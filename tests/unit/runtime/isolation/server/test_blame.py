@@ -121,6 +121,7 @@ def test_a_stranger_whose_models_end_workers_is_refused_for_a_while() -> None:
     with pytest.raises(ResourceExhausted, match="your models have ended 3 worker processes"):
         blamed.check(Work(fresh, "0", "queried", eve))
     blamed.check(Work(fresh, "0", "queried", bob))
+    blamed.check(Work(fresh, "0", "loaded", eve._replace(trusted=True)))  # as the repository's
     clock.now = REFUSED_SECONDS
     blamed.check(Work(fresh, "0", "queried", eve))
 
