@@ -198,8 +198,8 @@ class ServerCore:
 
     def _with_readers(self, name: str) -> list[str]:
         """The network and those that run it, at any depth."""
-        # Read once: one that drains may be closed meanwhile.
-        loaded = ((entry.key.name, entry.executable) for entry in self.core.networks.entries())
+        # Each executable is read once: it may be closed meanwhile.
+        loaded = ((each.key.name, each.executable) for each in self.core.networks.runners())
         runs = [
             (reader, {run for run, _ in executable.runs})
             for reader, executable in loaded

@@ -108,6 +108,11 @@ class NetworkRegistry:
         with self._lock:
             return self._table.all()
 
+    def runners(self) -> list[NetworkEntry]:
+        """The loaded networks that run others."""
+        with self._lock:
+            return [*self._table.runners.values()]
+
     def failed(self) -> list[tuple[str, str]]:
         """The networks of which no version serves, and the versions that failed beside one that
         serves. A pair has a name and a version, which is empty for the whole network."""
@@ -291,6 +296,8 @@ class NetworkRegistry:
             entry.executable = executable
             entry.state = NetworkState.READY
             entry.count_use(time.monotonic(), 0)
+            if executable.runs:
+                self._table.runners[entry.key] = entry
             drained = self._drain(self._table.put(entry), on_replaced_drained)
         self._drained(drained)
 
@@ -485,6 +492,7 @@ class NetworkRegistry:
             entry.state = NetworkState.DRAINING
             entry.on_drained = partial(then, entry)
             self._table.draining[entry.key] = entry
+            self._table.runners.pop(entry.key, None)
         return [entry for entry in leaving if entry.references == 0]
 
     def _drained(self, entries: Collection[NetworkEntry]) -> None:

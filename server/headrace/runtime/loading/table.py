@@ -55,6 +55,7 @@ class NetworkTable:
     Attributes:
         names: the names that have versions that take requests or have failed.
         given_up: the loads that nobody wants any more and whose backends still work.
+        runners: the loaded networks that run others.
         shadows: the shadows of names, as entries have them.
     """
 
@@ -66,6 +67,7 @@ class NetworkTable:
         self.loading: dict[tuple[str, str], NetworkEntry] = {}
         self.given_up: dict[NetworkKey, NetworkEntry] = {}
         self.draining: dict[NetworkKey, NetworkEntry] = {}
+        self.runners: dict[NetworkKey, NetworkEntry] = {}
         self.shadows: dict[str, Callable[[NetworkEntry, Job], object]] = {}
 
     def entry(

@@ -57,6 +57,18 @@ def load(registry: NetworkRegistry, executable: FakeNetwork, name: str = "m") ->
     return entry
 
 
+def test_the_networks_that_run_others_are_known(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    load(registry, device.network(), "a")
+    pipeline = device.network()
+    pipeline.runs = frozenset({("a", "")})
+    entry = load(registry, pipeline, "p")
+    assert registry.runners() == [entry]
+    registry.retire("p", lambda _: None)
+    assert registry.runners() == []
+
+
 # -- names --
 
 

@@ -160,7 +160,7 @@ def test_a_network_that_failed_to_load_shows_so_until_it_serves() -> None:
     networks.reserve("loading", "CPU", None)
     assert sample(registry, "network_up", network="broken", version="2") == 0
     assert sample(registry, "network_up", network="loading", version="1") is None
-    executable: Any = object()
+    executable: Any = type("Loaded", (), {"runs": frozenset()})()
     again = networks.reserve("broken", "CPU", None, version="2", replace=True)
     networks.publish(again, executable, lambda _: None)
     assert sample(registry, "network_up", network="broken", version="2") == 1
