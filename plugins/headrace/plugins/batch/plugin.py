@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -62,15 +63,17 @@ class BatchPlugin(VirtualPlugin):
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
         """The other device's answer without the layers that mix rows of a batch. The network is
-        loaded for the trial and then closed."""
+        loaded for the trial and then closed, if the memory budget has room for it."""
         resolved = self._resolve(config, options, ignore_unknown=True)
         members = replace(options, members=resolved.target.options.members)
         answer = resolved.target.plugin.query_network(network, resolved.target.config, members)
         if answer.unsupported:
             return answer
         whole = self.transform_network(network, resolved.config, options)
+        lent = self.services.lent
         try:
-            self._batched(Load(network, options=options), resolved).network.close()
+            with nullcontext() if lent is None else lent("", resolved.target.device, network):
+                self._batched(Load(network, options=options), resolved).network.close()
         except CannotBatch as error:
             return _without_batches(answer, network, whole, error)
         except (FailedPrecondition, InvalidModel) as error:

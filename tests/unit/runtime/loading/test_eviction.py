@@ -36,7 +36,7 @@ from headrace.runtime.metrics.families import COLD_REQUESTS
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.model import network_of
 from headrace.runtime.system.asker import NOBODY, Asker, current_asker
-from headrace.runtime.transform.options import LoadRequest
+from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.server.repository.pipelines import parse_pipeline
 from headrace.server.services.targets import configure
 from headrace.testing.case import parse
@@ -754,6 +754,19 @@ def test_no_network_leaves_for_memory_that_is_lent(core: Core) -> None:
     ):
         pytest.fail("it was lent")
     assert set(states(core).values()) == {READY}
+
+
+def test_a_query_that_loads_the_network_needs_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.runtime.loading.life.family_bytes", lambda: 0)
+    sources = [
+        PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin)),
+        installed_plugins()["BATCH"],
+    ]
+    core = Core(sources, blob_key=b"key", budget=MemoryBudget({"HOOK": 6 * MIB}))
+    query = core.query_network(DeviceName.parse("BATCH:HOOK(8)"), {}, NetworkOptions(), read)
+    with pytest.raises(ResourceExhausted, match="the memory budget of HOOK has no room"):
+        query.result(PATIENCE_SECONDS)
+    core.stop()
 
 
 # -- networks that clients have loaded --
