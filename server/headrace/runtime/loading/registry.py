@@ -302,9 +302,12 @@ class NetworkRegistry:
         self._drained(drained)
 
     def change_record(self, entry: NetworkEntry, change: Callable[[Any], Any]) -> None:
-        """Changes what is kept with a network that is in use."""
+        """Changes what is kept with a network that is in use, also if it leaves memory now."""
         with self._lock:
             entry.record = change(entry.record)
+            there = self._table.versions(entry.key.name).entries.get(entry.key.version)
+            if there is not None and there is not entry and there.again is entry.again is not None:
+                there.record = change(there.record)
 
     def give_up(self, entry: NetworkEntry, error: HeadraceError) -> bool:
         """Marks a network that is being loaded as no longer wanted, and frees its name. Returns

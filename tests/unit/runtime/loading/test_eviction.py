@@ -844,6 +844,16 @@ def test_a_client_s_load_that_fails_for_the_moment_keeps_the_model(lenient: Core
     assert loaded(lenient, "a") is None
 
 
+def test_what_clients_configure_while_the_network_leaves_outlasts_that(core: Core) -> None:
+    know(core, "a")
+    assert loaded(core, "a") is None
+    entry = core.networks.acquire("a")
+    assert core._life._evict(entry)
+    configure(core, entry, {EXECUTION_TIMEOUT.name: "5"}, None)
+    core.networks.release(entry)
+    assert core.networks.find("a").record.request.config == {EXECUTION_TIMEOUT.name: "5"}
+
+
 def test_what_clients_configure_outlasts_an_eviction(core: Core) -> None:
     know(core, "a", "b", "c", "d")
     assert loaded(core, "a") is None
