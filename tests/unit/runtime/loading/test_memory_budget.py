@@ -107,6 +107,9 @@ def test_what_stays_of_one_owner_leaves_as_much_for_others() -> None:
     with pytest.raises(ResourceExhausted, match="your networks have 20 MiB"):
         load("bob", stay("a@eve", 50), stay("b@bob", 20))
     assert load("carol", stay("a@eve", 50), stay("b@bob", 20)) == []
+    size = LoadSize(51 * MIB, 51 * MIB)
+    with pytest.raises(ResourceExhausted, match="half of the 100 MiB"):
+        load("eve")
 
 
 def test_a_load_waits_for_what_leaves_already() -> None:
