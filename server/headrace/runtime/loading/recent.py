@@ -28,6 +28,10 @@ _SECONDS: Final = 60.0
 _OF_A_LAYER: Final = 16 * 2**10
 """The memory of a layer's objects, in the network and in what two devices make of it."""
 
+_MOST_USES: Final = 8
+"""After so many loads and queries what was made of a network is dropped: each may have asked for
+something else, with another configuration."""
+
 _OF_A_BYTE: Final = 16
 """The memory of each byte of a model that is no tensor's: lists become objects."""
 
@@ -37,6 +41,7 @@ class _Kept:
     network: Network
     bytes: int
     used: float
+    uses: int = 0
 
 
 class RecentNetworks:
@@ -80,9 +85,16 @@ class RecentNetworks:
         with self._lock:
             kept = self._kept.pop(key, None)
             if kept is not None:
-                kept.used = self._clock()
+                kept.used, kept.uses = self._clock(), kept.uses + 1
                 self._kept[key] = kept
-                return kept.network
+                dropped = kept.uses % _MOST_USES == 0
+                if dropped:
+                    kept.network.forget()
+                    kept.network.keep()
+        if kept is not None:
+            if dropped:
+                self._free()
+            return kept.network
         network = read()
         needed = _memory(network, size)
         if needed <= min(LARGEST_KEPT, self._most_bytes):

@@ -112,6 +112,18 @@ def test_a_network_is_forgotten_a_minute_after_its_last_use(
     free.assert_called_once()
 
 
+def test_what_was_made_of_a_network_is_dropped_after_a_few_uses(
+    recent: RecentNetworks, free: Mock
+) -> None:
+    kept = recent.read("a", "1", SIZE, network)
+    made = kept.derived("x", network)
+    for _ in range(8):
+        assert recent.read("a", "1", SIZE, network) is kept
+    free.assert_called_once()
+    assert kept.is_kept
+    assert kept.derived("x", network) is not made
+
+
 def test_nothing_is_kept_after_the_end(recent: RecentNetworks) -> None:
     found = recent.read("a", "1", SIZE, network)
     recent.close()
