@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -19,11 +20,21 @@ So it does not block the event loop.
 """
 
 
+_THREADS: Final = ThreadPoolExecutor(8, thread_name_prefix="offload")
+"""Those of the event loop may all wait for the disk: for lists of a large repository, or a store
+that is slow."""
+
+
+def on_thread(call: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+    """What a request needs, on another thread."""
+    return asyncio.get_running_loop().run_in_executor(_THREADS, call, *arguments)
+
+
 async def offload(call: Callable[[], T], size: int) -> T:
     """The result of the call. It runs on another thread if `size` elements are many."""
     if size <= HEAVY_ELEMENTS:
         return call()
-    return await asyncio.get_running_loop().run_in_executor(None, call)
+    return await on_thread(call)
 
 
 def texts(values: Iterable[Value]) -> int:

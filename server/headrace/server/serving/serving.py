@@ -7,7 +7,6 @@ back through the sink.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import time
 from collections.abc import Callable, Mapping
@@ -29,7 +28,7 @@ from headrace.server.request_log import JOB
 from headrace.server.serving.call import InferCall, InferResult
 from headrace.server.serving.classification import classify, labels_of
 from headrace.server.serving.completion_sink import CompletionSink, deadline_after, ended, wake
-from headrace.server.serving.offload import offload
+from headrace.server.serving.offload import offload, on_thread
 from headrace.server.serving.presence import called_when_loaded
 from headrace.server.serving.regions import place_inputs, read_inputs, write_outputs
 from headrace.server.serving.turns import Turn
@@ -140,7 +139,7 @@ class Serving:
         if not network:
             return None
         if not isinstance(data, bytes | memoryview):
-            data = await asyncio.get_running_loop().run_in_executor(None, data)
+            data = await on_thread(data)
         return await self.ask(network, method, data, context, sequence)
 
     async def run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
@@ -40,6 +39,7 @@ from headrace.server.serving.call import (
     check_tensors,
 )
 from headrace.server.serving.layouts import PartSpans, only
+from headrace.server.serving.offload import on_thread
 from headrace.server.serving.serving import tensor
 from headrace.wire import framing
 from headrace.wire.bounds import MAX_PARTS, check_parts
@@ -93,9 +93,8 @@ def parse(data: bytes) -> tuple[Any, Sequence[Buffer]]:
 async def parse_offloaded(data: bytes) -> tuple[Any, Awaitable[InferCall]]:
     """The message and its call, which another thread reads. Raises as `parse`; the awaitable raises
     as `decode`."""
-    loop = asyncio.get_running_loop()
-    message, raw = await loop.run_in_executor(None, parse, data)
-    return message, loop.run_in_executor(None, decode, message, raw)
+    message, raw = await on_thread(parse, data)
+    return message, on_thread(decode, message, raw)
 
 
 def is_heavy(data: bytes) -> bool:
