@@ -138,7 +138,7 @@ def weight_files(settings: Settings, key: bytes, cache: NetworkCache | None) -> 
     if settings.cache_dir is None or cache is None:
         return None
     derived = WeightFiles.derived_key(key)
-    return WeightFiles(settings.cache_dir, derived, settings.max_cache_bytes, cache.counters)
+    return WeightFiles(settings.cache_dir, derived, settings.max_cache_bytes, cache.room)
 
 
 @contextmanager

@@ -4,7 +4,7 @@
 
 An entry is named after the digest of its key (`device/cache_key.py`), and holds the key too. It is
 signed with a key that is derived from the server's own, so native bytes that somebody else put
-there never reach a backend. There are no locks: an entry is written whole or not at all, and two
+there never reach a backend. No file is locked: an entry is written whole or not at all, and two
 writers of one entry write the same bytes. Each use of an entry sets its modification time, by which
 `room.py` removes entries.
 """
@@ -20,7 +20,6 @@ from pathlib import Path
 from headrace.runtime.cache import entry as entries
 from headrace.runtime.cache.entry import CacheKey, EntryRefused
 from headrace.runtime.cache.room import COMPILED, CacheRoom
-from headrace.runtime.metrics.cache_counters import CacheCounters
 from headrace.runtime.system.atomic_file import write_file
 
 _KEY_DOMAIN = b"headrace cache of compiled networks, 1\0"
@@ -28,27 +27,27 @@ _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class NetworkCache:
-    """Thread-safe without a lock, because it is safe to share with other processes.
+    """Thread-safe, and safe to share with other processes.
 
     Args:
         root: the cache's folder. It is made if it does not exist.
         key: the server's key. Entries that were signed with another key are refused.
         max_bytes: the limit for all entries together.
-        counters: of a cache in the same folder; None for counters of its own.
+        room: of a cache in the same folder; None for its own.
 
     Raises:
         OSError: `root` is not a folder and cannot be made.
     """
 
     def __init__(
-        self, root: Path, key: bytes, max_bytes: int, counters: CacheCounters | None = None
+        self, root: Path, key: bytes, max_bytes: int, room: CacheRoom | None = None
     ) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root = root
         self._key = hmac.digest(key, _KEY_DOMAIN, "sha256")
         self._max_bytes = max_bytes
-        self.counters = counters or CacheCounters(max_bytes)
-        self._room = CacheRoom(root, max_bytes, self.counters)
+        self.room = room or CacheRoom(root, max_bytes)
+        self.counters = self.room.counters
 
     def read(self, folder: str, key: CacheKey) -> bytes | None:
         """The native bytes of a compiled network; None if there is no entry.
@@ -74,7 +73,7 @@ class NetworkCache:
             OSError: the entry cannot be written.
             ValueError: the cache has no room for the entry.
         """
-        self._room.make(len(native) + len(key.text) + entries.OVERHEAD_BYTES)
+        self.room.make(len(native) + len(key.text) + entries.OVERHEAD_BYTES)
         path = self._root / folder / (key.name + COMPILED)
         for tries_left in (1, 0):
             self._make_folder(path.parent)

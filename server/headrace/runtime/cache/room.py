@@ -3,7 +3,8 @@
     ROOT/FOLDER/DIGEST.compiled     a compiled network (`cache.py`)
     ROOT/FOLDER/DIGEST.weights      weights that processes map (`weights.py`)
 
-Thread-safe without a lock, because servers share a cache: an entry is gone or is there.
+A write does not look at all entries: a process counts what it writes, and looks again after a 64th
+of the limits. Processes share a cache, so each of them may exceed the limits by as much until then.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +28,8 @@ COMPILED: Final = ".compiled"
 WEIGHTS: Final = ".weights"
 _ENTRY = re.compile(rf"[0-9a-f]{{64}}({re.escape(COMPILED)}|{re.escape(WEIGHTS)})")
 _BLOCK_BYTES = 4096  # the disk space that the smallest entry takes
-_MAX_ENTRIES = 4096  # each write looks at all entries
+_MAX_ENTRIES = 32768  # a look at so many takes about a second
+_PART: Final = 64  # the part of the limits after which a process looks at all entries again
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +40,20 @@ class _Entry:
 
 
 class CacheRoom:
-    """
+    """Thread-safe: `_lock` guards the fields below it, and is held during a look at all entries.
+
     Args:
         root: the cache's folder.
         max_bytes: the limit for all entries together.
-        counters: count the entries that leave, and what is held.
     """
 
-    def __init__(self, root: Path, max_bytes: int, counters: CacheCounters) -> None:
+    def __init__(self, root: Path, max_bytes: int) -> None:
+        self.counters: Final = CacheCounters(max_bytes)
         self._root = root
         self._max_bytes = max_bytes
-        self._counters = counters
+        self._lock = threading.Lock()
+        self._held_bytes = 0
+        self._bytes_left = self._entries_left = 0  # until the next look
         self.make()
 
     def make(self, size: int = 0) -> None:
@@ -60,20 +66,34 @@ class CacheRoom:
         size = max(size, _BLOCK_BYTES) if size else 0
         if size > self._max_bytes:
             raise ValueError(f"{size} bytes are more than the {self._max_bytes} of the whole cache")
+        with self._lock:
+            if size > self._bytes_left or self._entries_left < 1:
+                self._look(size)
+            self._held_bytes += size
+            self._bytes_left -= size
+            self._entries_left -= bool(size)
+            self.counters.hold(self._held_bytes)
+
+    def _look(self, size: int) -> None:
         for leftover in remove_leftovers(self._root):
             _log.info("removed %s, which a server that died left in the cache", leftover.name)
         entries = sorted(self._entries(), key=lambda entry: entry.used_ns)
         held = sum(entry.size_bytes for entry in entries)
-        many = len(entries) + bool(size)
-        for entry in entries:
-            if held + size <= self._max_bytes and many <= _MAX_ENTRIES:
-                break
-            if self._is_removed(entry.path):
-                held -= entry.size_bytes
-                many -= 1
+        many = len(entries)
+        if held + size > self._max_bytes or many + bool(size) > _MAX_ENTRIES:
+            at_once = len(entries) // _PART  # or each write to a full cache would look
+            for tried, entry in enumerate(entries):
+                fits = held + size <= self._max_bytes and many + bool(size) <= _MAX_ENTRIES
+                if fits and tried >= at_once:
+                    break
+                if self._is_removed(entry.path):
+                    held -= entry.size_bytes
+                    many -= 1
         if size and held + size > self._max_bytes:
             raise ValueError("older entries cannot be removed")
-        self._counters.hold(held + size)
+        self._held_bytes = held
+        self._bytes_left = min(self._max_bytes - held, self._max_bytes // _PART)
+        self._entries_left = min(_MAX_ENTRIES - many, _MAX_ENTRIES // _PART)
 
     def _is_removed(self, path: Path) -> bool:
         try:
@@ -83,7 +103,7 @@ class CacheRoom:
         except OSError as error:
             _log.warning("cannot remove %s from the cache: %s", path, error)
             return False
-        self._counters.evict()
+        self.counters.evict()
         with suppress(OSError):  # the folder is not empty
             path.parent.rmdir()
         return True

@@ -34,7 +34,6 @@ from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.cache.entry import EntryRefused
 from headrace.runtime.cache.file_notes import FileNotes
 from headrace.runtime.cache.room import WEIGHTS, CacheRoom
-from headrace.runtime.metrics.cache_counters import CacheCounters
 from headrace.runtime.system.file_identity import FileIdentity
 from headrace.runtime.system.scratch import ScratchFolder, remove_left_behind
 
@@ -69,7 +68,7 @@ class WeightFiles:
         root: the cache's folder. It exists.
         key: signs the files: the server's own, as `derived_key` makes it, or what `to_json` tells.
         max_bytes: the limit for all entries of the cache together.
-        counters: of the cache.
+        room: of the cache; None for its own.
         in_server: whether this is the server's process, and not a device's.
     """
 
@@ -78,7 +77,7 @@ class WeightFiles:
         root: Path,
         key: bytes,
         max_bytes: int,
-        counters: CacheCounters | None = None,
+        room: CacheRoom | None = None,
         *,
         in_server: bool = True,
     ) -> None:
@@ -87,9 +86,8 @@ class WeightFiles:
         self._shared_key = hmac.digest(key, _PROCESS_DOMAIN, "sha256") if in_server else key
         self._own_key = key if in_server else b""
         self._max_bytes = max_bytes
-        counters = counters or CacheCounters(max_bytes)
-        self._room = CacheRoom(root, max_bytes, counters)
-        self._notes = FileNotes(NetworkCache(root, key, max_bytes, counters))
+        self._room = room or CacheRoom(root, max_bytes)
+        self._notes = FileNotes(NetworkCache(root, key, max_bytes, self._room))
         remove_left_behind(self._folder)
 
     @staticmethod

@@ -303,6 +303,65 @@ def test_many_small_entries_are_bounded_in_number(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder-2", "folder-3", "folder-4"]
 
 
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders that were listed to know what the cache holds."""
+    listed: list[Path] = []
+    listing = room._listed
+
+    def recorded(folder: Path) -> list[os.DirEntry[str]]:
+        listed.append(folder)
+        return listing(folder)
+
+    monkeypatch.setattr(room, "_listed", recorded)
+    return listed
+
+
+def test_there_is_room_for_thousands_of_networks_with_several_entries_each(tmp_path: Path) -> None:
+    (tmp_path / "default").mkdir()
+    for number in range(5_000):
+        (tmp_path / "default" / f"{number:064x}{SUFFIX}").touch()
+    NetworkCache(tmp_path, _SECRET, 2**30).write("default", _KEY, b"native")
+    assert len(list((tmp_path / "default").iterdir())) == 5_001
+
+
+def test_a_write_does_not_look_at_the_other_entries(tmp_path: Path, looks: list[Path]) -> None:
+    cache = NetworkCache(tmp_path, _SECRET, 2**30)
+    looks.clear()
+    for number in range(5):
+        cache.write("default", _numbered(number), b"native")
+    assert looks == []
+    assert counted.number(cache.counters.snapshot(), families.CACHE_BYTES) == 5 * 4096
+
+
+def test_of_a_full_cache_so_many_entries_leave_that_the_next_writes_need_no_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: list[Path]
+) -> None:
+    monkeypatch.setattr(room, "_PART", 4)
+    monkeypatch.setattr(room, "_MAX_ENTRIES", 12)
+    cache = NetworkCache(tmp_path, _SECRET, _MANY_BYTES)
+    for number in range(12):
+        cache.write("default", _numbered(number), b"native")
+    looks.clear()
+    for number in range(12, 15):
+        cache.write("default", _numbered(number), b"native")
+    assert looks.count(tmp_path) == 1
+    assert len(list((tmp_path / "default").iterdir())) == 12
+
+
+def test_what_another_process_writes_is_noticed_after_a_part_of_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "_PART", 4)
+    caches = [NetworkCache(tmp_path, _SECRET, 100_000) for _ in range(2)]
+    most = 0
+    for number in range(40):
+        caches[number % 2].write("default", _numbered(number), bytes(5_000))
+        most = max(most, _held(tmp_path))
+    assert most <= 150_000, "each of them may exceed the limit by a part"
+    assert caches[0].read("default", _numbered(39)) is not None, "the newest one stays"
+
+
 def test_what_others_put_into_the_folder_is_neither_counted_nor_removed(tmp_path: Path) -> None:
     (tmp_path / "default").mkdir()
     (tmp_path / "default" / "notes.txt").write_bytes(bytes(200_000))
