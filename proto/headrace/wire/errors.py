@@ -29,7 +29,7 @@ MAX_TEXT_BYTES: Final = 2048
 _FIELD_BYTES = 256
 _METADATA_BYTES = 512
 _NAME_BYTES = 128
-_LONG_NAME = re.compile(rf"\S{{{_NAME_BYTES + 1},}}")
+_LONG_NAME = re.compile(rf"(?<!\S)\S{{{_NAME_BYTES + 1},}}")  # tried once a word
 _ELLIPSIS = "…"
 _SENT_AS_THEY_ARE = bytes({*range(0x20, 0x7F)} - {ord("%")})
 
@@ -66,8 +66,11 @@ class ErrorDetails:
 def shorten(text: str, limit: int = MAX_TEXT_BYTES) -> str:
     """The text, shortened in the middle if it takes more than `limit` bytes in a header of gRPC.
 
-    Very long names in the text are cut first.
+    Very long names in the text are cut first. Of a text of megabytes, only the ends are read: a
+    client may have chosen the names in it.
     """
+    if len(text) > 8 * limit:
+        text = f"{text[: 4 * limit]}{_ELLIPSIS}{text[-4 * limit :]}"
     text = text.encode("utf-8", "replace").decode()
     if _sent_bytes(text) <= limit:
         return text

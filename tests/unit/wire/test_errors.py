@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import grpc
@@ -127,6 +128,18 @@ def test_a_long_name_is_cut_in_its_middle_and_the_sentence_stays() -> None:
     assert "M…M" in error
     assert error.endswith("and a remedy")
     assert len(error) < 400
+
+
+def test_of_a_text_of_megabytes_only_the_ends_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such names take minutes to look through, and all threads wait meanwhile."""
+    read: list[str] = []
+    names = Mock(sub=lambda _, text: read.append(text) or text)
+    monkeypatch.setattr(errors, "_LONG_NAME", names)
+    error = shorten(f"unknown input {('x' * 128 + ' ') * 2**15!r} of the network")
+    assert error.startswith("unknown input 'xxxx")
+    assert error.endswith("' of the network")
+    assert len(error) <= MAX_TEXT_BYTES
+    assert [len(each) for each in read] == [8 * MAX_TEXT_BYTES + 1]
 
 
 def test_a_text_that_fits_is_sent_as_it_is() -> None:
