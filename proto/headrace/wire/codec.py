@@ -86,7 +86,7 @@ def decode_values(
             and not tensor.HasField("shared_memory")
         ):
             shape = tensor.shape[:]
-            if len(data) == dtype.itemsize * math.prod(shape) and len(shape) <= MAX_RANK:
+            if len(shape) <= MAX_RANK and len(data) == dtype.itemsize * math.prod(shape):
                 try:
                     decoded[name] = np.ndarray(shape, dtype, data)
                     continue
