@@ -300,11 +300,16 @@ def exhausted(error: BaseException | None) -> ResourceExhausted | None:
     return None
 
 
+_COMPARED: Final = 128
+"""How many characters of a name are compared. A client may send a name of megabytes, and comparing
+takes dozens of times as many bytes as a name has."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A clause for the end of an error: the closest known name, or all known names if few."""
     names = sorted(known)
     by_folded = {candidate.casefold(): candidate for candidate in names}
-    close = difflib.get_close_matches(name.casefold(), by_folded, n=1)
+    close = difflib.get_close_matches(name[:_COMPARED].casefold(), by_folded, n=1)
     if close:
         return f"; did you mean {by_folded[close[0]]!r}?"
     if 0 < len(names) <= 12:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 
 import pytest
@@ -118,6 +119,15 @@ def test_did_you_mean_gives_the_closest_name_or_all_if_few(
     name: str, known: list[str], clause: str
 ) -> None:
     assert did_you_mean(name, iter(known)) == clause
+
+
+def test_of_a_name_of_megabytes_only_the_beginning_is_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[str] = []
+    monkeypatch.setattr(difflib, "get_close_matches", lambda name, *_, n: compared.append(name))
+    did_you_mean("a" * 2**22, ["b"])
+    assert compared == ["a" * 128]
 
 
 def test_an_unknown_name_is_not_found_with_a_suggestion() -> None:
