@@ -25,7 +25,7 @@ class PortCheck:
     ) -> None:
         self._inputs = {port.name: _expected(port) for port in (*inputs, *defaults)}
         self._required = tuple(port.name for port in inputs if not port.optional)
-        self._outputs = tuple(port.name for port in outputs)
+        self._outputs = dict.fromkeys(port.name for port in outputs)
         self._batched = next(
             (p.name for p in inputs if p.shape and not isinstance(p.shape[0], int)), None
         )
@@ -59,7 +59,7 @@ class PortCheck:
                         field=f"inputs[{name!r}]",
                     )
         if not job.output_names:
-            job.output_names = self._outputs
+            job.output_names = tuple(self._outputs)
         else:
             self._check_outputs(job.output_names)
 
