@@ -106,6 +106,8 @@ class ChannelConnection:
             answer.early.clear()
             if answer.ends:
                 wire.end(stream)
+            if not stream.pending:  # no event will say so
+                answer.sent()
         elif request is not None:
             self._message(answer, request, last=True)
 
@@ -189,6 +191,8 @@ class ChannelConnection:
             self._decrypt(self._cipher, self._buffer[:count], now)
         if self._wire.fault is not None:
             self._end(_broken(self._wire.fault))
+        elif self._line:  # perhaps the server allows more streams now
+            self._open_next()
 
     def _take(self, data: memoryview, now: float) -> None:
         if not self._wire.settled and len(self.first) < _FIRST_BYTES:
