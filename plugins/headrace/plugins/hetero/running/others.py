@@ -73,9 +73,16 @@ class Others:
             if waits:
                 self._waiting.setdefault(rank, []).append(then)
         if starts:
-            threading.Thread(
+            loading = threading.Thread(
                 target=self._load_on, args=(rank,), name="headrace-hetero-load", daemon=True
-            ).start()
+            )
+            try:
+                loading.start()
+            except RuntimeError:  # the system has no thread; a later request may have one
+                with self._lock:
+                    left = self._waiting.pop(rank)
+                for each in left:
+                    each(None)
         elif not waits:
             then(there)
 

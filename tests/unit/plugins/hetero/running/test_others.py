@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 
@@ -149,6 +150,23 @@ def test_requests_that_come_during_the_load_wait_for_it() -> None:
         assert first is not None
         assert all(each is first for each in more)
         assert loads == ["SECOND"]
+
+
+def test_a_request_without_a_thread_for_the_load_ends_and_a_later_one_loads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with fake_device() as device:
+        found = SimpleQueue[Other | None]()
+        others = Others(["SECOND"], lambda name, _: Stub(device, passing))
+        with monkeypatch.context() as exhausted:
+            exhausted.setattr(threading.Thread, "start", refuse)
+            others.after(0, found.put)
+            assert found.get_nowait() is None
+        others.after(0, found.put)
+        assert found.get(timeout=PATIENCE_SECONDS) is not None
 
 
 def test_what_was_loaded_is_closed_with_the_network() -> None:
