@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 _log = logging.getLogger(__name__)
@@ -43,8 +44,10 @@ class Background:
             self._waiting.append((owner, work))
             self._changed.notify_all()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                with suppress(RuntimeError):  # the system has no thread; it waits for more work
+                    thread.start()
+                    self._thread = thread
 
     def forget(self, owner: object) -> None:
         """Drops the owner's work, and waits for the end of that which has begun."""

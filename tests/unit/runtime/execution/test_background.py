@@ -72,6 +72,21 @@ def test_the_thread_ends_when_there_is_nothing_to_do(
         assert set(threading.enumerate()) <= before
 
 
+def test_work_that_got_no_thread_is_done_with_the_next(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    done: list[str] = []
+    with monkeypatch.context() as exhausted:
+        exhausted.setattr(threading.Thread, "start", refuse)
+        background.start("network", lambda: done.append("first"))
+    background.start("network", lambda: done.append("second"))
+    background.wait("network")
+    assert done == ["first", "second"]
+
+
 def test_after_the_stop_nothing_begins(background: Background) -> None:
     background.stop()
     background.start("network", lambda: pytest.fail("it began"))
