@@ -327,7 +327,7 @@ def is_clear(took: Sequence[Sequence[float]]) -> bool:
 def _bytes(value: Any) -> float:
     """The size of a tensor; an axis of any size counts as one."""
     sizes = [size if isinstance(size, int) else 1 for size in value.shape or ()]
-    width: float = value.dtype.bitwidth / 8 if value.dtype is not None else 4
+    width: int = value.dtype.numpy().itemsize if value.dtype is not None else 4
     return math.prod(sizes) * width
 
 

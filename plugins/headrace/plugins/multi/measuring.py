@@ -348,7 +348,7 @@ class Measuring:
             return self._given[1]
         by_name = self._shapes.by_name(shapes)
         size = sum(
-            math.prod(by_name[port.name]) * max(1, port.dtype.bitwidth // 8)
+            math.prod(by_name[port.name]) * port.dtype.numpy().itemsize
             for port in self._inputs
             if port.name in by_name
         )

@@ -10,10 +10,11 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from headrace.plugins import cpu, template
-from headrace.plugins.hetero.contest import SplitContest, fastest, is_clear
+from headrace.plugins.hetero.contest import SplitContest, _bytes, fastest, is_clear
 from headrace.plugins.hetero.plugin import HeteroPlugin
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.executable_network import ExecutableNetwork
@@ -145,6 +146,10 @@ def test_a_split_is_faster_only_if_it_is_beyond_the_error() -> None:
     assert fastest([noisy(1.0), noisy(1.1)]) == 0
     assert fastest([noisy(1.0), noisy(0.995), noisy(1.001)]) == 0
     assert fastest([noisy(1.0), noisy(0.9), noisy(0.8)]) == 2
+
+
+def test_a_tensor_of_texts_has_a_size_too() -> None:
+    assert _bytes(ir.val("x", ir.DataType.STRING, (2, "n", 3))) == 2 * 3 * 8
 
 
 def test_rounds_end_when_it_is_clear_which_split_is_the_fastest() -> None:

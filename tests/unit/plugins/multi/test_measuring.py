@@ -262,9 +262,8 @@ def test_a_measurement_waits_for_the_end_of_requests(rig: Rig) -> None:
     assert rig.measured == [["FAST", "SLOW"]]
 
 
-def _sees(rig: Rig, ports: Sequence[Port], inputs: Mapping[str, Value]) -> bool:
-    """Whether a request of these inputs is a reason to measure."""
-    measuring = Measuring(
+def _measuring(rig: Rig, ports: Sequence[Port]) -> Measuring:
+    return Measuring(
         SimpleNamespace(original=None),
         ports,
         (),
@@ -275,6 +274,11 @@ def _sees(rig: Rig, ports: Sequence[Port], inputs: Mapping[str, Value]) -> bool:
         folder="",
         told=print,
     )
+
+
+def _sees(rig: Rig, ports: Sequence[Port], inputs: Mapping[str, Value]) -> bool:
+    """Whether a request of these inputs is a reason to measure."""
+    measuring = _measuring(rig, ports)
     measuring._begun = True
     measuring.saw(Job(inputs, lambda _: None), whole=True)
     return measuring._agenda.wanted() is not None
@@ -288,6 +292,14 @@ def test_a_network_of_many_inputs_of_any_size_is_measured(rig: Rig) -> None:
 def test_a_sequence_of_tensors_is_no_reason_to_measure_without_it(rig: Rig) -> None:
     ports = [Port("x", ir.DataType.FLOAT, ("n",), kind="sequence")]
     assert not _sees(rig, ports, {"x": [np.zeros(3, np.float32)]})
+
+
+def test_a_network_that_takes_texts_is_measured_with_texts(rig: Rig) -> None:
+    ports = [Port("x", ir.DataType.STRING, (2,))]
+    network: Any = SimpleNamespace(inputs=ports)
+    measuring = _measuring(rig, ports)
+    made = measuring._made(network, measuring._shapes.of({"x": np.full(2, b"", object)}))
+    assert np.array_equal(made["x"], [b"", b""])
 
 
 def test_an_unload_ends_a_measurement_and_leaves_nothing(rig: Rig) -> None:
