@@ -278,4 +278,4 @@ def _print(trials: Sequence[Trial], choice: Trial, target: float) -> None:
         rows.append((str(trial.candidate), *(figures if trial.turns else ("", "", "")), told))
     console.print_table(("CANDIDATE", "CALLERS", "A SECOND", "P99 MS", ""), rows, what="candidates")
     if not choice.best(target).score(target)[0]:
-        console.note("what was chosen does not keep to --p99")
+        console.note("with what was chosen, requests fail or take longer than --p99")

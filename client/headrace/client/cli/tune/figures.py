@@ -25,7 +25,7 @@ class CallersFigures(NamedTuple):
 
     def score(self, target: float) -> tuple[bool, float]:
         """The greater, the better: the throughput within the target, otherwise the latency."""
-        within = self.p99 <= target
+        within = self.p99 <= target and math.isfinite(self.p99)
         return within, self.throughput if within else -self.p99
 
 
@@ -52,8 +52,8 @@ def next_callers(
         return min(start, MOST_CALLERS)
     last, earlier = found[-1], found[:-1]
     known = {0, *(each.callers for each in found)}
-    if last.p99 > target:
-        met = any(each.p99 <= target for each in earlier)
+    if not last.score(target)[0]:
+        met = any(each.score(target)[0] for each in earlier)
         callers = 0 if met else last.callers // 2
     else:
         came_down = any(each.callers > last.callers for each in earlier)

@@ -139,7 +139,7 @@ class Measurement:
 
         if trial.turns:
             best = trial.best(self._target)
-            start = best.callers if best.p99 <= self._target else max(1, best.callers // 2)
+            start = best.callers if best.score(self._target)[0] else max(1, best.callers // 2)
         else:
             optimal = await network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
             assert isinstance(optimal, int)

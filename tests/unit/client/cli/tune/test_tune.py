@@ -98,6 +98,7 @@ def test_fewer_callers_are_tried_until_they_are_answered_in_time() -> None:
     assert levels(8, TARGET, (100, 0.03), (90, 0.025), (80, 0.01)) == [8, 4, 2]
     assert levels(2, TARGET, (100, 0.03), (90, 0.025)) == [2, 1]
     assert levels(2, TARGET, (0, math.inf), (0, math.inf)) == [2, 1]
+    assert levels(2, math.inf, (90, math.inf), (80, 0.01)) == [2, 1]
 
 
 def test_the_better_third_is_measured_three_times_as_long_and_all_rounds_take_the_time() -> None:
@@ -144,6 +145,12 @@ def test_the_most_answers_within_the_target_win() -> None:
     assert choice == "more"
     assert [len(each.turns) for each in tried] == [3, 3, 1, 0]
     assert tuned(found, math.inf)[1] == "late"
+
+
+def test_what_fails_some_requests_is_not_chosen_without_a_target_either() -> None:
+    failing, whole = CallersFigures(1, 300.0, math.inf), CallersFigures(1, 100.0, 0.01)
+    assert tuned({"default": whole, "b": failing}, math.inf)[1] == "default"
+    assert tuned({"default": failing, "b": whole}, math.inf)[1] == "b"
 
 
 def test_the_default_stays_unless_another_is_clearly_better() -> None:
