@@ -46,7 +46,7 @@ class InferRequest:
     """A started request. Thread-safe.
 
     Args:
-        future: a channel's `Call`, or an `OutcomeFuture`.
+        future: a channel's `Call`, an `OutcomeFuture`, or a `concurrent.futures.Future`.
         failed: gets the error that `result` raises, if the server sent it.
     """
 
@@ -77,6 +77,8 @@ class InferRequest:
             self._future.exception(patience(timeout))
         except TimeoutError:
             return False
+        except futures.CancelledError:
+            pass
         return True
 
     def result(self) -> Outputs:
@@ -96,6 +98,8 @@ class InferRequest:
                 error = errors.from_call(failure, self._target)
                 self._failed(error)
                 raise error from None
+            except futures.CancelledError:
+                raise errors.cancelled() from None
             except errors.Error as error:
                 self._failed(error)
                 raise

@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pytest
 
-from headrace.client import Client, errors
+from headrace.client import Client, errors, forks
 from headrace.client.conversation import Conversation, ConversationPlace
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
@@ -229,6 +229,21 @@ def test_a_closed_client_fails_what_waits(fake: Fake) -> None:
     for each in (first, second):
         with pytest.raises(errors.Error):
             each.result()
+
+
+def test_in_a_forked_process_a_request_is_its_parents(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client(fake.target) as client:
+        request = client.network("stateful").session().start_async(x(ENDLESS))
+        with monkeypatch.context() as child:
+            child.setattr(forks, "_process", object())
+            assert request.wait(0)
+            assert request.done()
+            assert not request.cancel()
+            with pytest.raises(errors.FailedPrecondition, match="forked"):
+                request.result()
+        assert not request.done()
 
 
 # -- many requests over one stream --

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from headrace.client import errors
 from headrace.client.channel.channel import CallFailed
 from headrace.client.outputs import Outputs, decode_reply
-from headrace.client.plans.plan import Budget, patience, seconds
+from headrace.client.plans.plan import Budget, seconds
 from headrace.client.request import InferRequest
 from headrace.client.shared_memory.call import started
 from headrace.client.shared_memory.loan import Loan, Packed
@@ -42,11 +42,11 @@ class SessionRequest(InferRequest):
         budget: Budget,
         ended: Callable[[BaseException | None], object],
     ) -> None:
+        super().__init__(futures.Future[Outputs](), client.endpoint)
         self._client = client
         self._packed = packed
         self._budget = budget
         self._tell = ended
-        self._outcome: futures.Future[Outputs] = futures.Future()
         self._call: Any = None
         self._unwanted = False
 
@@ -56,7 +56,7 @@ class SessionRequest(InferRequest):
         Returns:
             False if it is not sent because it has already ended.
         """
-        if not self._outcome.set_running_or_notify_cancel():
+        if not self._future.set_running_or_notify_cancel():
             self._forget()
             self._tell(errors.cancelled())
             return False
@@ -82,26 +82,11 @@ class SessionRequest(InferRequest):
         call.add_done_callback(answered)
         return True
 
-    def wait(self, timeout: float | None = None) -> bool:
-        return bool(futures.wait([self._outcome], patience(timeout)).done)
-
-    def result(self) -> Outputs:
-        try:
-            return self._outcome.result()
-        except futures.CancelledError:
-            raise errors.cancelled() from None
-
     def cancel(self) -> bool:
-        if self._outcome.cancel():
+        if super().cancel():
             return True
         self._unwanted = True
-        return self._call is not None and bool(self._call.cancel())
-
-    def done(self) -> bool:
-        return self._outcome.done()
-
-    def add_done_callback(self, callback: Callable[[InferRequest], object]) -> None:
-        self._outcome.add_done_callback(lambda _: callback(self))
+        return not self.done() and self._call is not None and bool(self._call.cancel())
 
     def _forget(self) -> None:
         """Gives back what the request holds, because it is not sent."""
@@ -119,8 +104,8 @@ class SessionRequest(InferRequest):
             self._fail(error)
         else:
             self._tell(None)
-            self._outcome.set_result(outputs)
+            self._future.set_result(outputs)
 
     def _fail(self, error: BaseException) -> None:
         self._tell(error)
-        self._outcome.set_exception(error)
+        self._future.set_exception(error)
