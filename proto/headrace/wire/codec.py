@@ -29,6 +29,7 @@ PLAIN: Final = {
 """The types of which any bytes are values, by their numbers."""
 MAX_NESTING: Final = 8
 MAX_SEQUENCE_ELEMENTS: Final = 65_536
+MAX_NAME_LENGTH: Final = 4096  # as in a model
 MAX_RANK: Final = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32  # NumPy's own
 
 
@@ -75,6 +76,11 @@ def decode_values(
     decoded: dict[str, Any] = {}
     for value in values:
         name, tensor = value.name, value.tensor
+        if len(name) > MAX_NAME_LENGTH:
+            raise CodecError(
+                f"{root}[{len(decoded)}].name",
+                f"has {len(name)} characters; at most {MAX_NAME_LENGTH} are possible",
+            )
         dtype, data = PLAIN.get(tensor.dtype), tensor.data
         # Most values are such tensors, and need no calls.
         if (

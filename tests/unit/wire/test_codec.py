@@ -192,6 +192,12 @@ def test_a_huge_number_of_dimensions_is_refused_before_they_are_multiplied(
         codec.decode_values([tensor(dtype=1, shape=[2**62] * 100_000, data=data)])
 
 
+def test_a_name_that_no_model_may_have_is_refused_without_repeating_it() -> None:
+    with pytest.raises(CodecError) as caught:
+        codec.decode_values([tensor(dtype=1, data=bytes(4)), pb.Value(name="y" * 4097)])
+    assert str(caught.value) == "inputs[1].name: has 4097 characters; at most 4096 are possible"
+
+
 def test_an_attachment_serves_one_tensor_alone() -> None:
     value = tensor(dtype=2, shape=[1], attachment=1)
     other = pb.Value(name="y", tensor=value.tensor)
