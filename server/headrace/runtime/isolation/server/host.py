@@ -278,8 +278,8 @@ class WorkerHost:
                 self._reason = error.message
                 _log.warning("device %s did not start again: %s", self._device, error)
                 continue
-            except Exception as error:  # noqa: BLE001 - the thread that restarts devices may not die
-                self._reason = f"{type(error).__name__}: {error}"
+            except Exception:  # noqa: BLE001 - the thread that restarts devices may not die
+                self._reason = "an internal error; see the server's log"
                 _log.exception("device %s did not start again", self._device)
                 continue
             with self._lock:

@@ -74,7 +74,8 @@ class Workers:
         try:
             worker = self._launch(self._device)
         except (OSError, RuntimeError) as error:
-            raise Unavailable(f"no process for device {self._device}: {error}") from error
+            why = getattr(error, "strerror", None) or type(error).__name__  # no path
+            raise Unavailable(f"no process for device {self._device}: {why}") from error
         try:
             worker.judge = self._judge
             worker.states = partial(self._says, worker)

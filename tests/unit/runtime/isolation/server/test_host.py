@@ -545,9 +545,9 @@ def test_a_late_device_whose_first_worker_ends_at_once_still_shows_its_ids(
 
 def test_a_device_for_which_the_system_has_no_process_is_unavailable(services: Services) -> None:
     def launch(device: str) -> WorkerProcess:
-        raise OSError(11, "Resource temporarily unavailable")
+        raise OSError(11, "Resource temporarily unavailable", "/where/it/is")
 
-    with pytest.raises(Unavailable, match="no process for device FRAGILE"):
+    with pytest.raises(Unavailable, match=r"for device FRAGILE: Resource temporarily unavailable$"):
         IsolatedPlugin("FRAGILE", services, {}, _PATH, launch=launch)
 
 
