@@ -3,7 +3,8 @@
 Usage: bench_auto.py [--devices CPU,OPENVINO] [NETWORK ...]. The networks are those of `make zoo`,
 in ``.cache/zoo``. Each is loaded on AUTO with all devices, and twice on each device. When AUTO has
 measured it, all run in turns: one request alone, or with PERFORMANCE_HINT=THROUGHPUT as many as
-fill the streams.
+fill the streams. Nothing is batched, because each load decides on that for itself: two loads of one
+device would differ.
 
 ``choice`` is the speed of the device that AUTO has chosen, beside that of the device that was the
 fastest here, in hindsight: the median of all rounds, with the quartiles. ``served`` is the speed of
@@ -131,7 +132,7 @@ def main() -> None:
     wanted = parser.parse_args()
     devices = wanted.devices.split(",")
     sources = installed_plugins()
-    used = ("AUTO", "BATCH", "HETERO", *devices)
+    used = ("AUTO", "HETERO", *devices)
     core = Core([sources[name] for name in used], blob_key=b"benchmark")
     columns = [f"{each}, ms" for each in (*devices, "AUTO")]
     _print("network", "hint", *columns, "chosen", *Row._fields)
