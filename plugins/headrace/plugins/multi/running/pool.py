@@ -238,7 +238,8 @@ class DevicePool:
         if job.error is None:
             with self._lock:
                 todo = self._schedule.completed(request, job.finished)
-                self._alarm.set(self._schedule.wake_at)
+                if not self._schedule.is_calm:
+                    self._alarm.set(self._schedule.wake_at)
         else:
             request.listen(self._cancelled)  # it may have to wait for another device
             todo, runs_again = self._failed(request, device, job.error)
@@ -248,7 +249,8 @@ class DevicePool:
             self._heed(request)
         else:
             request.stop_listening()
-        self._do(todo)
+        if todo:
+            self._do(todo)
         if self._leaving:
             self._release_left()
 
@@ -295,8 +297,7 @@ class DevicePool:
         return todo
 
     def _do(self, instructions: Sequence[_Instruction], *, inline: bool = False) -> None:
-        if instructions:
-            self._trampoline(self._follow, instructions, inline=inline)
+        self._trampoline(self._follow, instructions, inline=inline)
 
     def _follow(self, instruction: _Instruction, inline: bool) -> None:
         if isinstance(instruction, RunRequest):

@@ -46,6 +46,10 @@ class Schedule(Generic[T]):
         limits: the devices, the preferred one first, and how many requests each runs at once.
         spill: whether a device takes requests that the devices before it have no room for.
             Otherwise it takes requests only while none of the devices before it serves.
+
+    Attributes:
+        is_calm: whether all devices serve, and no request runs again. Nothing needs to be woken
+            then, and a request needs little.
     """
 
     def __init__(
@@ -64,7 +68,7 @@ class Schedule(Generic[T]):
         self._first = self._order  # those that take requests while all serve
         self._none_serves_since = now  # no device has served since; infinite while one does
         self._answers: list[Instruction[T]] = []
-        self._is_calm = False  # all devices serve, and no request runs again
+        self.is_calm = False
         self.arrange(limits, now)
 
     # -- the present state --
@@ -86,7 +90,7 @@ class Schedule(Generic[T]):
     @property
     def wake_at(self) -> float:
         """When `tick` is due; infinite if never."""
-        if self._is_calm:
+        if self.is_calm:
             return math.inf
         due = [member.until for member in self._order if member.availability is Availability.OUT]
         due += (request.stranded_since + PATIENCE_SECONDS for request in self._retries)
@@ -99,20 +103,23 @@ class Schedule(Generic[T]):
     def start(self, request: PooledRequest[T]) -> str:
         """The device that runs a new request at once; empty if the request has to `arrive`. This is
         the usual case, and is quick."""
-        device = self._free(None) if self._is_calm else None
-        return "" if device is None else self._begin(request, device)
+        if self.is_calm:
+            for device in self._first:
+                if device.running < device.limit:
+                    return self._begin(request, device)
+        return ""
 
     def arrive(self, request: PooledRequest[T], now: float) -> list[Instruction[T]]:
         """Takes a new request."""
         request.entry = self._queue.push(self._flow, request, request.priority)
-        return [*self._dispatch()] if self._is_calm else self._instructions(now)
+        return [*self._dispatch()] if self.is_calm else self._instructions(now)
 
     def completed(self, request: PooledRequest[T], now: float) -> list[Instruction[T]]:
         """Notes that the device has run the request, which has its answer."""
         device, is_recent = self._leave(request)
         device.completed += 1
         serves = device.availability is Availability.SERVING
-        if self._is_calm and serves and request.failed_run is None:
+        if self.is_calm and serves and request.failed_run is None:
             return [*self._dispatch()] if self._queue.length else []
         if is_recent and device.availability is Availability.ON_TRIAL:
             self._put_back(device, now)
@@ -188,11 +195,11 @@ class Schedule(Generic[T]):
     # -- inside --
 
     def _instructions(self, now: float) -> list[Instruction[T]]:
-        self._is_calm = False
+        self.is_calm = False
         runs: list[Instruction[T]] = [*self._dispatch()]
         self._answer_hopeless(now)
         serve = all(member.availability is Availability.SERVING for member in self._order)
-        self._is_calm = serve and bool(self._order) and not self._retries
+        self.is_calm = serve and bool(self._order) and not self._retries
         answers, self._answers = self._answers, []
         return runs + answers  # devices first: a caller can wait longer than a device
 
@@ -220,7 +227,7 @@ class Schedule(Generic[T]):
     def _free(self, failed_on: ScheduledDevice | None) -> ScheduledDevice | None:
         """The free device for a request that failed on `failed_on`. None means that the request has
         not failed."""
-        for member in self._first if self._is_calm else self._takers(failed_on):
+        for member in self._first if self.is_calm else self._takers(failed_on):
             if member.has_room:
                 return member
         return None
