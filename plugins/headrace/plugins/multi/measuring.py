@@ -118,6 +118,7 @@ class Measuring:
         self._network = network
         self._inputs = inputs
         self._shapes = RequestShapes(inputs)
+        self._takes_lists = any(port.kind == "sequence" for port in inputs)
         self._candidates = {each.name: each for each in candidates}
         self._services = services
         self._background = background
@@ -166,7 +167,8 @@ class Measuring:
         begun = self._begun
         if not (self._shapes.fixed is None if begun else whole):
             return
-        if begun and any(isinstance(value, list) for value in job.inputs.values()):
+        lists = self._takes_lists and any(isinstance(each, list) for each in job.inputs.values())
+        if begun and lists:
             return  # a sequence of tensors: no request like it can be made
         shapes = self._shapes.of(job.inputs)
         self._shapes.add(shapes)

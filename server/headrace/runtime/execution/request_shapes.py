@@ -43,10 +43,8 @@ class RequestShapes:
 
     def of(self, inputs: Mapping[str, Value]) -> Shapes:
         """The shapes of a request."""
-        return tuple(
-            value.shape if isinstance(value := inputs.get(name), np.ndarray) else None
-            for name in self._names
-        )
+        values = map(inputs.get, self._names)
+        return tuple([value.shape if isinstance(value, np.ndarray) else None for value in values])
 
     def add(self, shapes: Shapes) -> None:
         """Counts a request of these shapes."""
