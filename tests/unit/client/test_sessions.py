@@ -246,6 +246,16 @@ def test_in_a_forked_process_a_request_is_its_parents(
         assert not request.done()
 
 
+def test_in_a_forked_process_a_session_that_has_begun_is_over(fake: Fake) -> None:
+    with Client(fake.target) as client, client.network("stateful").session() as session:
+        request = session.start_async(x(ENDLESS))
+        session.inherit()
+        with pytest.raises(errors.FailedPrecondition, match="has ended"):
+            session.infer(x(1))
+        session.end()
+        assert not request.done()
+
+
 # -- many requests over one stream --
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
+from headrace.client.forks import tell_of_forks
 from headrace.client.infer_many import InferMany
 from headrace.client.outputs import Outputs
 from headrace.client.plans import infer_plans
@@ -54,6 +55,12 @@ class Session(AnySession[Outputs, InferRequest, InferMany]):
         self._lock = threading.Lock()
         self._busy = False
         self._line: deque[SessionRequest] = deque()
+        tell_of_forks(self)
+
+    def inherit(self) -> None:
+        """In a child process: a session that has begun is the parent's, who goes on with it."""
+        self._lock = threading.Lock()
+        self._progress.closed |= self._progress.must_end
 
     def end(self, *, timeout: float | None = None) -> None:
         """Ends the session after its earlier requests, and frees its states. Idempotent.
