@@ -73,7 +73,7 @@ class DevicePool:
         limits = [(member.name, self._limit(member, member.count)) for member in members]
         self._schedule: Schedule[Job] = Schedule(limits, time.monotonic(), spill=spill)
         self._trampoline: Trampoline[_Instruction] = Trampoline()
-        self._leaving: dict[str, Callable[[], object]] = {}
+        self._leaving: dict[str, list[Callable[[], object]]] = {}
         self._alarm = Alarm(timer, self._on_alarm)
         self._unsubscribe = states.subscribe(self._on_device_event)
 
@@ -193,14 +193,14 @@ class DevicePool:
     def when_empty(self, member: DeviceNetwork, action: Callable[[], object]) -> None:
         """Calls `action` once, when the member has no request. The member has left the list."""
         with self._lock:
-            self._leaving[member.name] = action
+            self._leaving.setdefault(member.name, []).append(action)
         self._release_left()
 
     def _release_left(self) -> None:
         """Calls the actions of `when_empty` whose members have no request left."""
         with self._lock:
             empty = [member for member in self._leaving if not self._schedule.running_on(member)]
-            actions = [self._leaving.pop(member) for member in empty]
+            actions = [action for member in empty for action in self._leaving.pop(member)]
         for action in actions:
             action()
 

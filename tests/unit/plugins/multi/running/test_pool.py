@@ -206,3 +206,13 @@ def test_a_cancel_reaches_a_request_that_is_about_to_wait() -> None:
         pool._event = event
         assert job.outcome is Outcome.CANCELLED
         assert pool.waiting == 0
+
+
+def test_each_copy_that_has_left_is_closed_when_its_device_has_no_request() -> None:
+    closed: list[str] = []
+    with _busy() as network:
+        (member,) = network.pool.members
+        network.pool.when_empty(member, lambda: closed.append("first"))
+        network.pool.when_empty(member, lambda: closed.append("second"))
+        assert not closed
+    eventually(lambda: closed == ["first", "second"], "the copies' ends")
