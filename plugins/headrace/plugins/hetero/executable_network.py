@@ -86,8 +86,8 @@ class HeteroNetwork(ExecutableNetwork):
         """Changes the subgraphs' keys too."""
         super().set_config(changes)
         for subgraph in self._subgraphs:
-            for executable in (subgraph.executable, *subgraph.others.loaded()):
-                set_known(executable, changes)
+            set_known(subgraph.executable, changes)
+            subgraph.others.set_config(changes)
 
     def compute(self, job: Job) -> None:
         """As `ExecutableNetwork.compute`. The subgraphs run one after the other."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -18,6 +18,7 @@ from headrace.runtime.errors import Cancelled, HeadraceError
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.system.asker import asking, current_asker
 from headrace.runtime.system.graph_memory import free_graphs
+from headrace.runtime.virtual.networks import set_known
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Others:
         self._token = CancelToken()
         self._lock = threading.Lock()
         self._loaded: dict[int, Other | None] = {}  # by rank; None if the load has failed
+        self._changes: Mapping[str, str] = {}
         self._waiting: dict[int, list[Then]] = {}  # for loads that run
 
     def after(self, rank: int, then: Then) -> None:
@@ -91,6 +93,13 @@ class Others:
         with self._lock:
             return [each.executable for each in self._loaded.values() if each is not None]
 
+    def set_config(self, changes: Mapping[str, str]) -> None:
+        """Changes keys of the devices that have loaded it, and of those that will."""
+        with self._lock:
+            self._changes = {**self._changes, **changes}
+        for executable in self.loaded():
+            set_known(executable, changes)
+
     def close(self) -> None:
         """Closes what was loaded. No request waits any more."""
         self._token.cancel(Cancelled("the network was unloaded"))
@@ -111,9 +120,18 @@ class Others:
         except Exception:  # noqa: BLE001 - the bug of a plugin; the request keeps its own error
             _log.exception("a subgraph was not loaded on %s, too", device)
         free_graphs(wait=False)
-        with self._lock:
-            self._loaded[rank] = other
-            waiting = self._waiting.pop(rank)
+        changes: Mapping[str, str] = {}
+        while True:
+            with self._lock:
+                if other is None or changes == self._changes:
+                    self._loaded[rank] = other
+                    waiting = self._waiting.pop(rank)
+                    break
+                changes = self._changes
+            try:
+                set_known(other.executable, changes)
+            except Exception as error:  # noqa: BLE001 - it serves without them
+                _log.warning("%s cannot be set as asked: %s", device, error)
         for then in waiting:
             if other is not None:
                 then(other)

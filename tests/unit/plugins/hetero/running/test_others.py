@@ -152,6 +152,28 @@ def test_requests_that_come_during_the_load_wait_for_it() -> None:
         assert loads == ["SECOND"]
 
 
+def test_a_device_that_loads_later_has_the_keys_that_were_set_before_and_meanwhile() -> None:
+    with fake_device() as device:
+        gate, found = Gate(), SimpleQueue[Other | None]()
+
+        def load(*_: object) -> ExecutableNetwork:
+            gate()
+            return Stub(device, passing)
+
+        others = Others(["SECOND"], load)
+        first = network(Stub(device, passing), others, device)
+        first.set_config({"EXECUTION_TIMEOUT": "3"})
+        others.after(0, found.put)
+        gate.await_arrivals()
+        first.set_config({"EXECUTION_TIMEOUT": "4"})
+        gate.open()
+        other = found.get(timeout=PATIENCE_SECONDS)
+        assert other is not None
+        assert other.executable.config.explicit_strings() == {"EXECUTION_TIMEOUT": "4"}
+        first.set_config({"EXECUTION_TIMEOUT": "5"})
+        assert other.executable.config.explicit_strings() == {"EXECUTION_TIMEOUT": "5"}
+
+
 def test_a_request_without_a_thread_for_the_load_ends_and_a_later_one_loads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
