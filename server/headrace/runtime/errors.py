@@ -34,6 +34,7 @@ import difflib
 import errno
 import os
 import re
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple
 
@@ -303,13 +304,18 @@ def exhausted(error: BaseException | None) -> ResourceExhausted | None:
 _COMPARED: Final = 128
 """How many characters of a name are compared. A client may send a name of megabytes, and comparing
 takes dozens of times as many bytes as a name has."""
+_NEAR: Final = 100
+"""With how many known names a name is compared on each side of its place in their order. A server
+may know thousands, and a comparison takes up to a millisecond."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A clause for the end of an error: the closest known name, or all known names if few."""
     names = sorted(known)
     by_folded = {candidate.casefold(): candidate for candidate in names}
-    close = difflib.get_close_matches(name[:_COMPARED].casefold(), by_folded, n=1)
+    wanted, folded = name[:_COMPARED].casefold(), sorted(by_folded)
+    at = bisect(folded, wanted)
+    close = difflib.get_close_matches(wanted, folded[max(at - _NEAR, 0) : at + _NEAR], n=1)
     if close:
         return f"; did you mean {by_folded[close[0]]!r}?"
     if 0 < len(names) <= 12:

@@ -130,6 +130,17 @@ def test_of_a_name_of_megabytes_only_the_beginning_is_compared(
     assert compared == ["a" * 128]
 
 
+def test_of_thousands_of_known_names_only_those_near_in_their_order_are_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = [f"net-{number:04}" for number in range(5000)]
+    assert did_you_mean("Net-2500x", known) == "; did you mean 'net-2500'?"
+    compared: list[str] = []
+    monkeypatch.setattr(difflib, "get_close_matches", lambda _, near, n: compared.extend(near))
+    did_you_mean("net-2500x", known)
+    assert compared == known[2401:2601]
+
+
 def test_an_unknown_name_is_not_found_with_a_suggestion() -> None:
     error = NotFound.unknown("device", "CPV", ["CPU"], field="device")
     assert isinstance(error, NotFound)
