@@ -343,3 +343,15 @@ def forget_frames(error: BaseException) -> None:
     """
     for cause in chain(error):
         cause.__traceback__ = None
+
+
+def lacks_network(error: BaseException | None) -> bool:
+    """Whether it is a pipeline that cannot run the network of a step, which may come."""
+    return isinstance(error, HeadraceError) and "step_network" in error.metadata
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether a load failed for a reason that may pass, although nobody changes the network."""
+    passing = AlreadyExists, Cancelled, ResourceExhausted, Unavailable, OSError
+    unread = isinstance(error.__cause__, OSError)
+    return unread or isinstance(error, passing) or lacks_network(error)

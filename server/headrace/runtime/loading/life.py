@@ -23,8 +23,7 @@ from headrace.runtime.errors import (
     Cancelled,
     HeadraceError,
     Internal,
-    ResourceExhausted,
-    Unavailable,
+    may_pass,
 )
 from headrace.runtime.execution.trace import Span, ends_with, parts_of, timed
 from headrace.runtime.loading.batch_size import check_batch_size
@@ -58,9 +57,6 @@ from headrace.runtime.system.process_memory import family_bytes
 from headrace.runtime.transform.options import LoadRequest
 
 _log = logging.getLogger(__name__)
-
-_MAY_PASS = (Cancelled, ResourceExhausted, Unavailable, OSError)
-"""Why a load may fail now and succeed later, although nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,9 +458,7 @@ class NetworkLife:
         entry.record = replace(record, network=None)
         with self._changing:
             wanted = entry.given_up is None
-            unread = isinstance(error.__cause__, OSError)
-            passes = unread or isinstance(error, _MAY_PASS) or _lacks_network(error)
-            cold = load.cold and passes
+            cold = load.cold and may_pass(error)
             self._networks.fail(entry, reason, keep=load.on_disk and wanted and not cold)
 
     @staticmethod
@@ -513,11 +507,6 @@ class NetworkLife:
             self.room.give_back(entry)
         facts = {"network": name, "version": version}
         _log.info("network %s is unloaded", shown(entry), extra=facts)
-
-
-def _lacks_network(error: BaseException) -> bool:
-    """Whether it is a pipeline that cannot run the network of a step, which may come back."""
-    return isinstance(error, HeadraceError) and "step_network" in error.metadata
 
 
 def shown(entry: NetworkEntry) -> str:

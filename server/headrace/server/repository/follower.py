@@ -22,6 +22,8 @@ from headrace.runtime.errors import (
     NotFound,
     StillLoading,
     Unavailable,
+    lacks_network,
+    may_pass,
 )
 from headrace.runtime.loading.entry import FIRST_VERSION
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
@@ -48,7 +50,6 @@ from headrace.server.repository.folder import NetworkFolder, Signature
 from headrace.server.repository.status import (
     CLIENTS,
     COPYING,
-    PASSES,
     REPOSITORY,
     UNLOADED,
     RepositoryStatus,
@@ -393,14 +394,15 @@ class Follower:
         """Records that a version's load failed."""
         version = request.version
         known, reason = _reason_of(error)
-        if isinstance(error, PASSES) or isinstance(error.__cause__, OSError) or _waits(error):
+        if may_pass(error):
             status.may_pass.add(version)
         if not known:
             log_internal_error(error, where=f"loading {name} version {version}")
         elif status.reasons.get(version) == reason:  # a temporary reason that still holds
             return
         else:
-            log = _log.warning if isinstance(error, Cancelled | Unavailable) else _log.error
+            soon = isinstance(error, Cancelled | Unavailable) or lacks_network(error)
+            log = _log.warning if soon else _log.error
             if isinstance(error, StillLoading):  # a pipeline's network, in the order of a start
                 log = _log.info
             log("network %s version %s was not loaded: %s", name, version, reason)
@@ -470,8 +472,3 @@ def _condition(entry: NetworkEntry | None, *, is_loading: bool) -> Condition:
 def _is_own(version: str, entry: NetworkEntry) -> bool:
     """Whether the entry is the repository's, and of this version, if one is given."""
     return entry.owner == REPOSITORY and version in ("", entry.key.version)
-
-
-def _waits(error: BaseException) -> bool:
-    """Whether it is a pipeline that lacks a network, which may be loaded later."""
-    return isinstance(error, HeadraceError) and "step_network" in error.metadata

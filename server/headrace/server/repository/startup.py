@@ -1,7 +1,8 @@
 """Loads the networks that a server has from its start.
 
 They come from the state directory, with the settings there, and from the model repository. A
-network that cannot be loaded is listed as failed, with the reason. The others still load.
+network that cannot be loaded is listed as failed, with the reason. The others still load. Those of
+the repository whose device was down are loaded when a device is up again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from pathlib import Path
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
-from headrace.runtime.errors import HeadraceError, Internal, NotLoaded
+from headrace.runtime.device.state import DeviceEvent, DeviceState
+from headrace.runtime.errors import HeadraceError, Internal, NotLoaded, lacks_network
 from headrace.runtime.loading.entry import NetworkState, Residence, owner_of
 from headrace.runtime.loading.registry import NetworkEntry
 from headrace.runtime.loading.shadows.shadow import Shadow
@@ -91,6 +93,12 @@ class Startup:
             await _all_ended(begun)
         lacking = [key for key in self._pipelines if key in self._lack_cold]
         await asyncio.gather(*map(self._load_steps_too, lacking), return_exceptions=True)
+        self._core.states.subscribe(partial(self._device_is, asyncio.get_running_loop()))
+
+    def _device_is(self, loop: asyncio.AbstractEventLoop, event: DeviceEvent) -> None:
+        if event.state is DeviceState.UP:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(loop.run_in_executor, None, self._repository.retry)
 
     def _begin_all(self) -> list[Future[NetworkEntry]]:
         begun: list[Future[NetworkEntry]] = []
@@ -142,7 +150,7 @@ class Startup:
         error = error_of(load)
         if isinstance(error, NotLoaded):
             self._lack_cold.add(key)
-        if not isinstance(error, HeadraceError) or "step_network" not in error.metadata:
+        if not lacks_network(error):
             self._pipelines.pop(key, None)
 
     def _loadable(self, names: Iterable[str]) -> list[str]:

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.runtime.errors import AlreadyExists, Cancelled, ResourceExhausted, Unavailable
+from headrace.runtime.errors import Cancelled
 from headrace.runtime.loading.registry import NetworkEntry
 from headrace.runtime.loading.shadows.shadow import Shadow
 from headrace.runtime.transform.options import LoadRequest
@@ -21,9 +21,6 @@ CLIENTS: Final = "a client loaded another network under this name"
 COPYING: Final = "its files changed since the last look; it is loaded when they have come to rest"
 LEFT_OUT: Final = "the version policy leaves it out"
 UNLOADED: Final = "a client unloaded it"
-
-PASSES = (AlreadyExists, Cancelled, ResourceExhausted, Unavailable)
-"""A load that fails with one of these errors is tried again, although no file has changed."""
 
 
 @dataclass(eq=False, slots=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,8 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.device.state import DeviceState
+from headrace.runtime.errors import Unavailable
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.memory_budget import NO_BUDGET, MemoryBudget
 from headrace.runtime.loading.registry import NetworkState
@@ -24,6 +28,7 @@ from headrace.runtime.system.asker import NOBODY, Asker
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.access.networks import Networks
 from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.follower import Follower
 from headrace.server.repository.repository import Repository
 from headrace.server.repository.startup import Startup
 from headrace.server.services.health import HealthReporter
@@ -31,6 +36,7 @@ from headrace.server.state import StateDirectory
 from headrace.testing import networks
 from tests.support.gate import Gate
 from tests.support.hook_plugin import HookPlugin
+from tests.support.patience import PATIENCE_SECONDS
 
 FAILED, READY = NetworkState.FAILED, NetworkState.READY
 
@@ -63,8 +69,8 @@ def keep(state: StateDirectory, *names: str, device: str = "HOOK") -> None:
             state.save_network(LoadRequest(name, DeviceName.parse(device)), model, alone=True)
 
 
-def keep_pipeline(state: StateDirectory, name: str, network: str) -> None:
-    text = f"""
+def pipeline_of(network: str) -> str:
+    return f"""
         [[step]]
         name = "s"
         network = "{network}"
@@ -73,7 +79,10 @@ def keep_pipeline(state: StateDirectory, name: str, network: str) -> None:
         [outputs]
         z = "z"
     """
-    made = network_of(read_pipeline(tomllib.loads(text)), {}, Limits())
+
+
+def keep_pipeline(state: StateDirectory, name: str, network: str) -> None:
+    made = network_of(read_pipeline(tomllib.loads(pipeline_of(network))), {}, Limits())
     with state.keep_model(made) as model:
         state.save_network(LoadRequest(name, DeviceName.parse("PIPELINE")), model, alone=True)
 
@@ -160,6 +169,66 @@ def test_the_repository_s_does_not_stand_in_for_a_client_s_that_failed(
     ((failed, device, reason),) = found(core).values()
     assert (failed, device) == (FAILED, "GONE")
     assert reason.startswith("device: unknown device 'GONE'")
+
+
+def test_a_network_of_the_repository_is_loaded_once_its_device_is_up_again(
+    core: Core, state: StateDirectory, tmp_path: Path
+) -> None:
+    offer(tmp_path / "repository", "offered")
+    plugin = core.plugins.plugin("HOOK")
+    assert isinstance(plugin, HookPlugin)
+
+    def down(_: object) -> None:
+        raise Unavailable("device HOOK is being started again")
+
+    async def lose_and_regain() -> None:
+        core.states.set("HOOK", DeviceState.RESTARTING)
+        plugin.on_compile = down
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+
+        def changed(_: str) -> None:
+            if found(core)["offered"][0] is READY:
+                loop.call_soon_threadsafe(ready.set)
+
+        offered = Repository(core, RepositoryFiles(tmp_path / "repository", Limits()), changed)
+        await Startup(core, state, offered, changed).load()
+        failed = FAILED, "HOOK", "device HOOK is being started again"
+        assert found(core) == {"offered": failed}
+        plugin.on_compile = lambda _: None
+        core.states.set("HOOK", DeviceState.UP)
+        await asyncio.wait_for(ready.wait(), PATIENCE_SECONDS)
+
+    asyncio.run(lose_and_regain())
+
+
+def test_a_pipeline_that_is_listed_before_its_network_is_no_error_in_the_log(
+    core: Core,
+    state: StateDirectory,
+    health: HealthReporter,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "repository" / "a-pipeline"
+    folder.mkdir(parents=True)
+    (folder / "pipeline.toml").write_text(pipeline_of("network"), "utf-8")
+    offer(tmp_path / "repository", "network")
+    listed = Follower._begin
+
+    def begin(follower: Follower, name: str, *arguments: Any, **more: Any) -> Any:
+        load = listed(follower, name, *arguments, **more)
+        if name == "a-pipeline":
+            load.exception(PATIENCE_SECONDS)  # it ends before its network is listed
+        return load
+
+    monkeypatch.setattr(Follower, "_begin", begin)
+    start(core, state, health, tmp_path / "repository")
+    assert {name: each[0] for name, each in found(core).items()} == {
+        "a-pipeline": READY,
+        "network": READY,
+    }
+    assert [each.message for each in caplog.records if each.levelno >= logging.ERROR] == []
+    assert "step 's': unknown network 'network'" in caplog.text
 
 
 def test_a_client_s_pipeline_keeps_its_name_until_its_networks_are_loaded(
