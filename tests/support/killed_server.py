@@ -116,6 +116,7 @@ async def answers(order: Mapping[str, Any]) -> dict[str, str]:
             await asyncio.wrap_future(core.load_network(request, read))
     for name in order["asked"]:
         entry = core.networks.acquire(name, "")
+        assert entry.executable is not None
         (output,) = InferRequest(entry.executable).infer({"x": X}).values()
         found[name] = np.asarray(output).tobytes().hex()
         core.networks.release(entry)
@@ -138,7 +139,7 @@ def main() -> None:
         import_module(module)
     gc.freeze()  # what is imported: a look at it copies it for each server
     FileIdentity.is_settled = True  # type: ignore[method-assign, assignment]
-    os.fsync = lambda _: None  # a kill loses nothing that was written
+    os.fsync = lambda fd: None  # a kill loses nothing that was written
     ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1)
     for line in sys.stdin:
         read, write = os.pipe()

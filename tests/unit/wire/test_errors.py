@@ -133,7 +133,12 @@ def test_a_long_name_is_cut_in_its_middle_and_the_sentence_stays() -> None:
 def test_of_a_text_of_megabytes_only_the_ends_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such names take minutes to look through, and all threads wait meanwhile."""
     read: list[str] = []
-    names = Mock(sub=lambda _, text: read.append(text) or text)
+
+    def note(_: str, text: str) -> str:
+        read.append(text)
+        return text
+
+    names = Mock(sub=note)
     monkeypatch.setattr(errors, "_LONG_NAME", names)
     error = shorten(f"unknown input {('x' * 128 + ' ') * 2**15!r} of the network")
     assert error.startswith("unknown input 'xxxx")
