@@ -50,6 +50,7 @@ from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.network.network import Layer, Network
 from headrace.runtime.system.asker import current_asker
 from headrace.runtime.virtual.networks import (
+    catch_up,
     execution_devices,
     optimal_requests,
     set_known,
@@ -345,17 +346,11 @@ class PooledNetwork(ExecutableNetwork):
         self._ask(failed)
 
     def _catch_up(self, member: DeviceNetwork) -> None:
-        """Sets the keys on the member that were set on the network before the member was there.
-        Repeats this if more keys are set meanwhile. If its device refuses them, it serves without
-        them."""
-        changes: dict[str, str] = {}
-        while changes != self._changes:
-            with self._lock:
-                changes = dict(self._changes)
-            try:
-                set_known(member.executable, changes)
-            except HeadraceError as error:
-                _log.warning("%s: %s cannot be set as asked: %s", self.label, member.name, error)
+        catch_up(member.executable, self._present_changes, f"{self.label}: {member.name}")
+
+    def _present_changes(self) -> Mapping[str, str]:
+        with self._lock:
+            return dict(self._changes)
 
     def _note(self, start: str, *notes: str) -> None:
         """Adds notes in the place of those that begin so."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from headrace.runtime.config.key import Key
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
+
+_log = logging.getLogger(__name__)
 
 
 def execution_devices(networks: Iterable[ExecutableNetwork]) -> list[str]:
@@ -38,6 +41,25 @@ def set_known(network: ExecutableNetwork, changes: Mapping[str, str]) -> None:
     known = {key: text for key, text in changes.items() if key in network.config.schema}
     if known:
         network.set_config(known)
+
+
+def catch_up(
+    network: ExecutableNetwork, present: Callable[[], Mapping[str, str]], shown: str
+) -> None:
+    """Sets the keys that were set before the network was there. Repeats this if more keys are set
+    meanwhile. If its device refuses them, it serves without them.
+
+    Args:
+        present: a copy of the keys that were set until now.
+        shown: the network's device for the log.
+    """
+    changes: Mapping[str, str] = {}
+    while changes != (now := present()):
+        changes = now
+        try:
+            set_known(network, changes)
+        except Exception as error:  # noqa: BLE001 - whatever a device does, the network is needed
+            _log.warning("%s cannot be set as asked: %s", shown, error)
 
 
 def showing(

@@ -18,7 +18,7 @@ from headrace.runtime.errors import Cancelled, HeadraceError
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.system.asker import asking, current_asker
 from headrace.runtime.system.graph_memory import free_graphs
-from headrace.runtime.virtual.networks import set_known
+from headrace.runtime.virtual.networks import catch_up, set_known
 
 _log = logging.getLogger(__name__)
 
@@ -120,18 +120,13 @@ class Others:
         except Exception:  # noqa: BLE001 - the bug of a plugin; the request keeps its own error
             _log.exception("a subgraph was not loaded on %s, too", device)
         free_graphs(wait=False)
-        changes: Mapping[str, str] = {}
-        while True:
-            with self._lock:
-                if other is None or changes == self._changes:
-                    self._loaded[rank] = other
-                    waiting = self._waiting.pop(rank)
-                    break
-                changes = self._changes
-            try:
-                set_known(other.executable, changes)
-            except Exception as error:  # noqa: BLE001 - it serves without them
-                _log.warning("%s cannot be set as asked: %s", device, error)
+        if other is not None:
+            catch_up(other.executable, lambda: self._changes, device)
+        with self._lock:
+            self._loaded[rank] = other
+            waiting = self._waiting.pop(rank)
+        if other is not None:
+            catch_up(other.executable, lambda: self._changes, device)  # set until it was there
         for then in waiting:
             if other is not None:
                 then(other)
