@@ -217,15 +217,17 @@ def _check_share(name: str, size: int, device: str, most: int, holders: Iterable
             first of it more than half of all.
     """
     owner = owner_of(name)
+    if not owner:
+        return
     stay = [each for each in holders if each.stays]
     mine = sum(each.later for each in stay if owner_of(each.key.name) == owner)
-    if owner and not mine and 2 * size > most:
+    if not mine and 2 * size > most:
         raise ResourceExhausted(
             f"network {plain_name(name)!r} takes {_shown(size)}, and one client may have half of "
             f"the {_shown(most)} of the memory budget of {device or 'all devices'}; load a smaller "
             "one, or ask for a larger --memory-budget"
         )
-    if owner and mine and mine + size > most - sum(each.later for each in stay):
+    if mine and mine + size > most - sum(each.later for each in stay):
         raise ResourceExhausted(
             f"network {plain_name(name)!r} takes {_shown(size)}, and your networks have "
             f"{_shown(mine)} of the memory budget of {device or 'all devices'}, as much as one "
