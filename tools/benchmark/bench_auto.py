@@ -112,7 +112,11 @@ def row(core: Core, devices: Sequence[str], name: str, hint: str) -> Row:
         for device in networks:
             unload(core, device)
     fastest = turns.fastest([device for device in devices if device in networks])
-    found = Row(*(turns.compare(each, fastest) for each in (chosen, auto, again(fastest))))
+    found = Row(
+        choice=turns.compare(chosen, fastest),
+        served=turns.compare(auto, fastest),
+        again=turns.compare(again(fastest), fastest),
+    )
     figures = (
         f"{turns.seconds(each) * 1e3:.3f}" if each in networks else "refused"
         for each in (*devices, auto)

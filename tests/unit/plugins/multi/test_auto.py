@@ -107,6 +107,13 @@ def infer(network: ExecutableNetwork) -> None:
     np.testing.assert_array_equal(outputs["z"], _SUM)
 
 
+def started(network: ExecutableNetwork, count: int) -> list[InferRequest]:
+    requests = [InferRequest(network) for _ in range(count)]
+    for request in requests:
+        request.start_async(_ADD.inputs)
+    return requests
+
+
 def serves(network: ExecutableNetwork) -> Any:
     return network.get_metric("EXECUTION_DEVICES")
 
@@ -146,9 +153,7 @@ def test_what_runs_during_the_switch_ends_where_it_is_and_once(rig: Rig, gate: G
     gate.await_arrivals()
     running = Gate()
     rig.device("CPU").on_infer = lambda _: running()
-    requests = [InferRequest(network) for _ in range(6)]
-    for request in requests:
-        request.start_async(_ADD.inputs)
+    requests = started(network, 6)
     running.await_arrivals()
     gate.open()
     for request in requests[1:]:
@@ -382,9 +387,7 @@ def test_one_device_serves_at_a_time(rig: Rig) -> None:
     await_device(network, "BEST")
     running = Gate()
     rig.device("BEST").on_infer = lambda _: running()
-    requests = [InferRequest(network) for _ in range(3)]
-    for request in requests:
-        request.start_async(_ADD.inputs)
+    requests = started(network, 3)
     running.await_arrivals()
     running.open()
     for request in requests:
@@ -425,9 +428,7 @@ def test_for_throughput_a_processor_has_its_next_requests_in_its_own_queue(
     assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 1
     running = Gate()
     rig.device("CPU").on_infer = lambda _: running()
-    requests = [InferRequest(network) for _ in range(6)]
-    for request in requests:
-        request.start_async(_ADD.inputs)
+    requests = started(network, 6)
     running.await_arrivals()
     assert network.get_metric("NUMBER_OF_WAITING_INFER_REQUESTS") == waiting
     running.open()

@@ -630,15 +630,23 @@ def test_who_only_looks_at_a_network_does_not_keep_it(core: Core) -> None:
     assert states(core)["a"] is EVICTED
 
 
-def test_a_load_waits_for_another_one_however_long_that_takes(
+def hold_first(
     core: Core, plugin: HookPlugin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> tuple[Future[LoadWaiter], Gate]:
+    """Lets the load of the first of two networks hang, where no load waits for memory long."""
     monkeypatch.setattr("headrace.runtime.loading.memory_room._PATIENCE_SECONDS", 0.0)
     gate = Gate()
     plugin.on_compile = lambda _: gate()
     know(core, "a", "b")
     first = ask(core, "a")
     gate.await_arrivals()
+    return first, gate
+
+
+def test_a_load_waits_for_another_one_however_long_that_takes(
+    core: Core, plugin: HookPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, gate = hold_first(core, plugin, monkeypatch)
     other = ask(core, "b")
     eventually(lambda: bool(core._life.room._queue), "the second load waits")
     gate.open()
@@ -648,12 +656,7 @@ def test_a_load_waits_for_another_one_however_long_that_takes(
 def test_a_load_waits_so_long_alone_for_one_that_nobody_wants_and_that_hangs(
     core: Core, plugin: HookPlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.runtime.loading.memory_room._PATIENCE_SECONDS", 0.0)
-    gate = Gate()
-    plugin.on_compile = lambda _: gate()
-    know(core, "a", "b")
-    first = ask(core, "a")
-    gate.await_arrivals()
+    first, gate = hold_first(core, plugin, monkeypatch)
     core.unload_network("a")
     other = ask(core, "b").result(PATIENCE_SECONDS)
     assert isinstance(other.error, ResourceExhausted)
