@@ -355,3 +355,10 @@ def may_pass(error: BaseException) -> bool:
     passing = AlreadyExists, Cancelled, ResourceExhausted, Unavailable, OSError
     unread = isinstance(error.__cause__, OSError)
     return unread or isinstance(error, passing) or lacks_network(error)
+
+
+def public_text(error: BaseException | None) -> str:
+    """The text of an error for callers. That of a bug is for the log: it may hold paths."""
+    if isinstance(error, HeadraceError) and not isinstance(error, Internal):
+        return error.message
+    return "an internal error; see the server's log"

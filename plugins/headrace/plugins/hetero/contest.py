@@ -27,7 +27,7 @@ from headrace.plugins.hetero.planning.placement import MOST_LAYERS, LayerCosts, 
 from headrace.plugins.hetero.planning.plan import Plan, names_of
 from headrace.runtime.device.executable_network import ExecutableNetwork, Place
 from headrace.runtime.device.load import LoadResult
-from headrace.runtime.errors import HeadraceError, Internal
+from headrace.runtime.errors import HeadraceError, public_text
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, nobody_waits
 from headrace.runtime.loading.warm_up import inputs_of
@@ -142,7 +142,7 @@ class SplitContest:
             self._heed()
             if not isinstance(error, HeadraceError):
                 _log.warning("the splits of a network were not measured", exc_info=error)
-            self.note(f"the splits were not measured: {_reason(error)}")
+            self.note(f"the splits were not measured: {public_text(error)}")
 
     # -- inside --
 
@@ -233,7 +233,7 @@ class SplitContest:
             if made is not None:
                 made.network.close()
             self._heed()
-            self._failed.append((name, _reason(error)))
+            self._failed.append((name, public_text(error)))
             return
         self._splits.append(made)
 
@@ -341,8 +341,3 @@ def _seconds_per_byte() -> float:
         return time.perf_counter() - start
 
     return min(copy() for _ in range(_COPIES)) / _COPIED_BYTES
-
-
-def _reason(error: Exception) -> str:
-    known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
-    return str(error) if known else "an internal error; see the server's log"

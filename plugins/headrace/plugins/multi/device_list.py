@@ -9,7 +9,7 @@ from headrace.plugins.multi.config import PRIORITIES
 from headrace.runtime.config.device_name import Member
 from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.device.services import Devices
-from headrace.runtime.errors import HeadraceError, InvalidArgument, Unavailable
+from headrace.runtime.errors import HeadraceError, InvalidArgument, Unavailable, public_text
 from headrace.runtime.network.memory import forget_locals
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
@@ -31,9 +31,7 @@ class Failure:
     @property
     def reason(self) -> str:
         """The part of the error that a caller may read."""
-        if self.error.status == "INTERNAL":
-            return "an internal error; see the server's log"
-        return self.error.message
+        return public_text(self.error)
 
     @staticmethod
     def said_of(device: str) -> str:

@@ -34,9 +34,9 @@ from headrace.runtime.errors import (
     Cancelled,
     FailedPrecondition,
     HeadraceError,
-    Internal,
     ResourceExhausted,
     Unavailable,
+    public_text,
 )
 from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.background import Background
@@ -301,7 +301,9 @@ class Measuring:
                     raise
                 if not isinstance(error, HeadraceError):
                     _log.warning("network %r on %s", self.name, device, exc_info=error)
-                refused[device] = DeviceSpeed(device, why=f"it was not measured: {_reason(error)}")
+                refused[device] = DeviceSpeed(
+                    device, why=f"it was not measured: {public_text(error)}"
+                )
                 self._left_out |= isinstance(error, ResourceExhausted | Unavailable)
                 if device == present:
                     break  # there is nothing to compare others with
@@ -321,7 +323,7 @@ class Measuring:
             if self._token.error is not None:
                 raise
             _log.warning("network %r was not measured", self.name, exc_info=error)
-            unknown = f"the measurement failed: {_reason(error)}"
+            unknown = f"the measurement failed: {public_text(error)}"
         return tuple(
             found.get(device) or refused.get(device) or DeviceSpeed(device, why=unknown)
             for device in order
@@ -357,11 +359,6 @@ class Measuring:
         if size > _MOST_BYTES:
             raise FailedPrecondition(f"its inputs have more than {_MOST_BYTES} bytes")
         return inputs_of(executable, WarmUp(shapes=by_name, random=frozenset(by_name)))
-
-
-def _reason(error: Exception) -> str:
-    known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
-    return str(error) if known else "an internal error; see the server's log"
 
 
 def _close_all(members: Mapping[str, DeviceNetwork]) -> None:

@@ -44,7 +44,7 @@ class Devices(Protocol):
         up the devices of a type may start the type's backend."""
 
     def reasons(self) -> dict[str, str]:
-        """The device types that did not start, each with the reason."""
+        """The device types that did not start, each with the reason that a client may read."""
 
     def not_installed(self) -> frozenset[str]:
         """The device types that are not installed or have no hardware to run on, and that the

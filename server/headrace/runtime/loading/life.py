@@ -22,8 +22,8 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import (
     Cancelled,
     HeadraceError,
-    Internal,
     may_pass,
+    public_text,
 )
 from headrace.runtime.execution.trace import Span, ends_with, parts_of, timed
 from headrace.runtime.loading.batch_size import check_batch_size
@@ -451,15 +451,15 @@ class NetworkLife:
 
     def _fail(self, load: _Load, error: BaseException) -> None:
         entry = load.entry
-        known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
-        reason = str(error) if known else "an internal error; see the server's log"
         record: Record = entry.record
         load.remains = Weights(record.network, stays=load.cold and entry.residence.of_client)
         entry.record = replace(record, network=None)
         with self._changing:
             wanted = entry.given_up is None
             cold = load.cold and may_pass(error)
-            self._networks.fail(entry, reason, keep=load.on_disk and wanted and not cold)
+            self._networks.fail(
+                entry, public_text(error), keep=load.on_disk and wanted and not cold
+            )
 
     @staticmethod
     def _raise_if_cancelled(entry: NetworkEntry) -> None:

@@ -23,6 +23,7 @@ from headrace.runtime.errors import (
     NotFound,
     NotInstalled,
     Unavailable,
+    public_text,
 )
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
 from headrace.runtime.isolation.server.trials import PluginTrials
@@ -41,6 +42,7 @@ class PluginRegistry:
     def __init__(self) -> None:
         self._plugins: dict[str, Plugin] = {}
         self._reasons: dict[str, str] = {}
+        self._causes: dict[str, str] = {}
         self._not_installed: set[str] = set()
 
     def start(
@@ -63,14 +65,13 @@ class PluginRegistry:
                     error.field = f"plugins.{source.device}.{error.field}"
                     raise
                 known = isinstance(error, HeadraceError)
-                reason = str(error) if known else f"{type(error).__name__}: {error}"
-                self._reasons[source.device] = reason
+                cause = str(error) if known else f"{type(error).__name__}: {error}"
+                self._causes[source.device] = cause
+                reason = self._reasons[source.device] = public_text(error)
                 if isinstance(error, NotInstalled) and not source.named:
                     self._not_installed.add(source.device)
                 services.states.set(source.device, DeviceState.DOWN, reason)
-                _log.log(
-                    _level(source, error), "device %s did not start: %s", source.device, reason
-                )
+                _log.log(_level(source, error), "device %s did not start: %s", source.device, cause)
             else:
                 services.states.set(source.device, DeviceState.UP)
 
@@ -92,9 +93,13 @@ class PluginRegistry:
         """The plugins that started, by device name."""
         return dict(self._plugins)
 
-    def reasons(self) -> dict[str, str]:
-        """The devices that did not start, each with the reason."""
-        return dict(self._reasons)
+    def reasons(self, *, full: bool = False) -> dict[str, str]:
+        """The devices that did not start, each with the reason.
+
+        Args:
+            full: with the text of any exception, for those who run the server.
+        """
+        return dict(self._causes if full else self._reasons)
 
     def not_installed(self) -> frozenset[str]:
         """The devices that are not installed, and that the operator did not name either. That is

@@ -36,7 +36,7 @@ def check_devices(settings: Settings) -> Iterator[Finding]:
 
 
 def _devices(core: Core, settings: Settings) -> Iterator[Finding]:
-    missing, reasons = core.plugins.not_installed(), core.plugins.reasons()
+    missing, reasons = core.plugins.not_installed(), core.plugins.reasons(full=True)
     plugins = core.plugins.plugins()
     for name in core.plugins.names():
         plugin = plugins.get(name)
@@ -48,10 +48,10 @@ def _devices(core: Core, settings: Settings) -> Iterator[Finding]:
                 if ids := ", ".join(filter(None, plugin.device_ids())):
                     version += f" ({ids})"
             except HeadraceError as error:
-                reason = str(error)
+                reason = str(error.__cause__ or error)
             event = core.states.get(name)
             if event is not None and event.state is not DeviceState.UP:
-                reason = event.reason or event.state.value
+                reason = reason or event.reason or event.state.value
         if not reason:
             yield ok("devices", f"{name} can be used: {version}")
         elif name in settings.devices:

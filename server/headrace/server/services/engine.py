@@ -218,9 +218,9 @@ class Servicer:
     def _devices(self) -> pb.ListDevicesReply:
         reply = pb.ListDevicesReply()
         plugins = self._core.plugins.plugins()
-        reasons = self._core.plugins.reasons()
+        reasons = self._core.plugins.reasons(full=self._networks.manages(""))
         for name in self._core.plugins.names():
-            info = reply.devices.add(name=name, reason=reasons.get(name, ""), state=pb.DOWN)
+            info = reply.devices.add(name=name, state=pb.DOWN)
             plugin = plugins.get(name)
             if plugin is not None:
                 info.backend_version = plugin.backend_version
@@ -231,7 +231,7 @@ class Servicer:
             event = self._core.states.get(name)
             if event is not None:
                 info.state = _STATES[event.state]
-                info.reason = event.reason
+                info.reason = reasons.get(name, event.reason)
         return reply
 
     # -- inside --

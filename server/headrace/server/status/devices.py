@@ -18,14 +18,19 @@ NOT_INSTALLED: Final = "NOT_INSTALLED"
 _UP: Final = DeviceEvent("", DeviceState.UP)
 
 
-def device_rows(core: Core, series: Iterable[SeriesSnapshot]) -> Iterator[dict[str, Any]]:
+def device_rows(
+    core: Core, series: Iterable[SeriesSnapshot], *, full: bool
+) -> Iterator[dict[str, Any]]:
     """One row for each device, under its name in the metrics. A device that did not start has one
     row under its type.
 
     Starts no backend: a device that is not in use yet is shown with what is known without it.
+
+    Args:
+        full: as `PluginRegistry.reasons`.
     """
     numbers = grouped(series, "device")
-    plugins, reasons = core.plugins.plugins(), core.plugins.reasons()
+    plugins, reasons = core.plugins.plugins(), core.plugins.reasons(full=full)
     missing = core.plugins.not_installed()
     for kind in core.plugins.names():
         plugin = plugins.get(kind)
@@ -38,7 +43,7 @@ def device_rows(core: Core, series: Iterable[SeriesSnapshot]) -> Iterator[dict[s
                 "name": name,
                 "type": kind,
                 "state": NOT_INSTALLED if kind in missing else event.state.value,
-                "reason": event.reason or reasons.get(kind, ""),
+                "reason": reasons.get(kind, event.reason),
                 "full_name": _full_name(plugin, own) if at == 0 and plugin is not None else "",
                 "backend_version": plugin.backend_version if plugin is not None else "",
                 **_numbers(own),

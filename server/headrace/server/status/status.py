@@ -134,7 +134,7 @@ class StatusReport:
             "server": self._server(now),
             "process": process_facts(),
             "caller": {"name": caller.name, "role": caller.highest.name.lower()},
-            "devices": list(device_rows(self._core, series)),
+            "devices": list(device_rows(self._core, series, full=self._networks.manages(""))),
             **network_rows(
                 self._networks, self._core.networks, self._core.shadows.get, series, match
             ),

@@ -17,7 +17,7 @@ from headrace.runtime.device.compiled_plugin import CompiledPlugin
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource, factory_source, installed_plugins
 from headrace.runtime.device.services import Services
-from headrace.runtime.device.state import DeviceState, DeviceStates
+from headrace.runtime.device.state import DeviceEvent, DeviceState, DeviceStates
 from headrace.runtime.errors import (
     FailedPrecondition,
     HeadraceError,
@@ -83,6 +83,9 @@ def test_a_plugin_is_made_with_its_name_and_its_settings(services: Services) -> 
     assert services.states.current()["ONE"].state is DeviceState.UP
 
 
+_BUG = "an internal error; see the server's log"
+
+
 def raises(error: BaseException) -> Callable[..., Plugin]:
     @plugin_api(PLUGIN_API_VERSION)
     def create(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
@@ -122,13 +125,13 @@ def test_a_plugin_that_does_not_start_keeps_its_reason_and_the_others_start(
     registry = started(services, broken, source("GOOD"))
     assert registry.plugin("GOOD").name == "GOOD"
     assert list(registry.plugins()) == ["GOOD"]
-    assert reason in registry.reasons()[broken.device]
+    assert reason in registry.reasons(full=True)[broken.device]
     event = services.states.current()[broken.device]
-    assert event.state is DeviceState.DOWN
-    assert reason in event.reason
+    assert event == DeviceEvent(broken.device, DeviceState.DOWN, _BUG)
     with pytest.raises(Unavailable) as caught:
         registry.plugin(broken.device)
-    assert reason in str(caught.value)
+    assert str(caught.value) == f"device {broken.device} did not start: {_BUG}"
+    assert registry.reasons() == {broken.device: _BUG}
 
 
 @pytest.mark.parametrize(
@@ -197,7 +200,8 @@ def test_a_plugin_whose_import_fails_keeps_its_reason(services: Services) -> Non
         raise ModuleNotFoundError("No module named 'driver'")
 
     registry = started(services, PluginSource("BAD", load))
-    assert registry.reasons() == {"BAD": "ModuleNotFoundError: No module named 'driver'"}
+    cause = "ModuleNotFoundError: No module named 'driver'"
+    assert registry.reasons(full=True) == {"BAD": cause}
 
 
 @pytest.mark.parametrize(
@@ -223,7 +227,7 @@ def test_a_plugin_that_says_what_is_missing_is_no_event_to_be_warned_of(
     with caplog.at_level("DEBUG"):
         registry.start([source("GPU", missing)], services)
     (record,) = caplog.records
-    assert (record.levelname, registry.reasons()) == (level, {"GPU": reason})
+    assert (record.levelname, registry.reasons(full=True)) == (level, {"GPU": reason})
 
 
 def test_a_device_that_the_operator_named_is_missed_if_it_is_not_installed(
@@ -339,4 +343,4 @@ def test_the_server_can_name_a_factory_of_its_own(
 
 def test_a_factory_that_is_not_there_is_a_reason(services: Services) -> None:
     registry = started(services, factory_source("MINE", "no_such_module:create"))
-    assert "no_such_module" in registry.reasons()["MINE"]
+    assert "no_such_module" in registry.reasons(full=True)["MINE"]

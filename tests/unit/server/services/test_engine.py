@@ -33,6 +33,7 @@ from headrace.server.access.networks import Networks
 from headrace.server.services.engine import Servicer
 from headrace.server.services.uploads import Uploads
 from headrace.server.serving.catalogue import Catalogue
+from headrace.server.status.devices import device_rows
 from headrace.testing import networks
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.support.patience import PATIENCE_SECONDS
@@ -261,6 +262,31 @@ def test_a_device_whose_backend_does_not_start_when_it_is_looked_at_is_down_with
         (device,) = reply.devices
         assert (device.state, device.reason) == (pb.DOWN, "the driver is missing")
         assert core.devices_up() == {"LATE": False}
+    finally:
+        core.stop()
+
+
+@plugin_api(1)
+def create_broken(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    raise OSError(f"/usr/lib/{name}.so: wrong version of {config}{services.cache}")
+
+
+def test_what_a_plugin_raises_at_its_start_is_told_to_those_who_may_manage_alone() -> None:
+    core = Core([PluginSource("BROKEN", lambda: create_broken)], blob_key=b"key")
+    nothing: Any = None
+
+    def listed() -> list[str]:
+        (device,) = asyncio.run(servicer_of(core).list_devices(nothing, nothing)).devices
+        (row,) = device_rows(core, (), full=NETWORKS.manages(""))
+        return [device.reason, row["reason"]]
+
+    try:
+        assert listed() == ["OSError: /usr/lib/BROKEN.so: wrong version of {}None"] * 2
+        token = CALLER.set(Identity("token:user", frozenset({Role.INFER})))
+        try:
+            assert listed() == ["an internal error; see the server's log"] * 2
+        finally:
+            CALLER.reset(token)
     finally:
         core.stop()
 

@@ -34,7 +34,7 @@ from headrace.plugins.multi.running.requests import (
     RunRequest,
     T,
 )
-from headrace.runtime.errors import HeadraceError, Internal, Unavailable
+from headrace.runtime.errors import Unavailable, public_text
 from headrace.runtime.execution.fair_queue import FairQueue, Flow
 
 PATIENCE_SECONDS = 2.0
@@ -125,7 +125,7 @@ class Schedule(Generic[T]):
             self._put_back(device, now)
         failed = request.failed_run
         if failed is not None and failed.is_suspect:
-            why = f"{device.name} could run what failed there: {_text(request.error)}"
+            why = f"{device.name} could run what failed there: {public_text(request.error)}"
             self._take_out(failed.device, why, now)
         return self._instructions(now)
 
@@ -136,7 +136,7 @@ class Schedule(Generic[T]):
         device, is_recent = self._leave(request)
         on_trial = device.availability is Availability.ON_TRIAL
         if is_recent and (blame is Culprit.DEVICE or (blame is Culprit.UNCLEAR and on_trial)):
-            self._take_out(device, _text(error), now)
+            self._take_out(device, public_text(error), now)
         refused = blame is Culprit.VALUES and not self._any_takes(device)
         if blame is Culprit.REQUEST or refused or request.error is not None:
             self._answers.append(AnswerRequest(request, error))
@@ -292,10 +292,3 @@ class Schedule(Generic[T]):
     def _put_back(self, device: ScheduledDevice, now: float) -> None:
         device.put_back(now)
         self._answers.append(ReportOutage(device.name))
-
-
-def _text(error: BaseException | None) -> str:
-    """The text of the error that a caller may read."""
-    if isinstance(error, HeadraceError) and not isinstance(error, Internal):
-        return error.message
-    return "an internal error; see the server's log"

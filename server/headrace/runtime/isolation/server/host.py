@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
-from headrace.runtime.errors import HeadraceError, Internal, Unavailable
+from headrace.runtime.errors import HeadraceError, Internal, Unavailable, public_text
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 from headrace.runtime.isolation.server.blame import Blame, End, Work
@@ -272,15 +272,12 @@ class WorkerHost:
                 return None
             try:
                 worker = self._come_back()
-            except HeadraceError as error:
+            except Exception as error:  # noqa: BLE001 - the thread that restarts devices may not die
                 if self._closing.is_set():
                     return None
-                self._reason = error.message
-                _log.warning("device %s did not start again: %s", self._device, error)
-                continue
-            except Exception:  # noqa: BLE001 - the thread that restarts devices may not die
-                self._reason = "an internal error; see the server's log"
-                _log.exception("device %s did not start again", self._device)
+                self._reason, known = public_text(error), isinstance(error, HeadraceError)
+                text = "device %s did not start again: %s"
+                _log.warning(text, self._device, error, exc_info=not known)
                 continue
             with self._lock:
                 closing = self._closing.is_set()

@@ -30,7 +30,7 @@ from headrace.runtime.device.places import Places
 from headrace.runtime.device.plugin import AS_IT_IS, Plugin
 from headrace.runtime.device.services import Readers, Services
 from headrace.runtime.device.state import DeviceState
-from headrace.runtime.errors import Unavailable
+from headrace.runtime.errors import HeadraceError, Internal, Unavailable, forget_frames, public_text
 from headrace.runtime.isolation.server.blame import Work
 from headrace.runtime.isolation.server.host import WorkerHost
 from headrace.runtime.isolation.server.lanes import WatchedLanes
@@ -104,7 +104,7 @@ class IsolatedPlugin(Device):
         self._telemetry = Telemetry(self._host.worker)
         self._stub = stub
         self._facts: Mapping[str, Any] = {}
-        self._refusal = ""
+        self._refusal: HeadraceError | None = None
         if stub is not None:
             self._show(stub.schema, stub.backend_version, stub.metrics())
             self.imports_native = stub.imports_native
@@ -218,7 +218,7 @@ class IsolatedPlugin(Device):
             if first:
                 self._tell()
         if self._refusal:
-            raise Unavailable(self._refusal)
+            raise Unavailable(public_text(self._refusal)) from self._refusal
         return self._host
 
     def _start(self) -> None:
@@ -226,10 +226,11 @@ class IsolatedPlugin(Device):
             facts = self._host.start()
         except WorkerLost:
             raise
-        except Unavailable as error:
+        except (Unavailable, Internal) as error:
             if self._stub is None:
                 raise
-            self._refusal = error.message
+            forget_frames(error)
+            self._refusal = error
             return
         self._show(schema_from_json(facts["schema"]), facts["backend_version"], facts["metrics"])
         self.imports_native = facts["imports_native"]
@@ -242,7 +243,7 @@ class IsolatedPlugin(Device):
         if self._stub is None or not self._open:
             return
         if self._refusal:
-            self.services.states.set(self.name, DeviceState.DOWN, self._refusal)
+            self.services.states.set(self.name, DeviceState.DOWN, public_text(self._refusal))
             return
         self.set_config({})  # the worker knows how many streams there are by default
         self.announce()

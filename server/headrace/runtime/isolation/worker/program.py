@@ -28,7 +28,7 @@ from headrace.ipc.link import Disconnected, Link, Message, packed
 from headrace.ipc.segments import SegmentTable, map_files, write_file
 from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.device.state import DeviceEvent
-from headrace.runtime.errors import HeadraceError, Unavailable
+from headrace.runtime.errors import Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.model_files import ModelFiles
 from headrace.runtime.isolation.wire.failures import error_to_json
@@ -153,20 +153,15 @@ class Worker:
         arguments = call.arguments
         weights = arguments["weights"]
         importlib.invalidate_caches()
-        try:
-            self._device = WorkerDevice(
-                arguments["name"],
-                arguments["path"],
-                arguments["config"],
-                self._tell_state,
-                Path(arguments["folder"]) if arguments["folder"] else None,
-                WeightFiles.from_json(weights) if weights else None,
-                isolated=arguments["isolated"],
-            )
-        except HeadraceError:
-            raise
-        except Exception as error:
-            raise Unavailable(f"{type(error).__name__}: {error}") from error
+        self._device = WorkerDevice(
+            arguments["name"],
+            arguments["path"],
+            arguments["config"],
+            self._tell_state,
+            Path(arguments["folder"]) if arguments["folder"] else None,
+            WeightFiles.from_json(weights) if weights else None,
+            isolated=arguments["isolated"],
+        )
 
     def _close(self) -> None:
         device, self._device = self._device, None

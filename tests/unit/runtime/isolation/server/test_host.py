@@ -637,10 +637,11 @@ def test_a_worker_that_dies_or_raises_at_its_start_is_the_devices_reason(
     ]
     registry.start(sources, services)
     try:
-        reasons = registry.reasons()
+        reasons = registry.reasons(full=True)
         assert "SIGSEGV" in reasons["DEAD"]
         assert "libdriver.so.1 is not installed; install the driver" in reasons["BARE"]
         assert "path" in reasons["LOST"]
+        assert "libdriver" not in registry.reasons()["BARE"]
         assert isinstance(registry.plugin("ALWAYS"), IsolatedPlugin)
         assert registry.plugin("ALWAYS").get_config("ISOLATION") == "PROCESS"
         assert "ISOLATION" not in registry.plugin("ALWAYS").settings()
