@@ -155,12 +155,9 @@ def from_call(failure: CallFailed, target: object) -> Error:
 
 
 def invalid(field: str, message: str) -> InvalidArgument:
-    """The error for an argument that the client itself finds wrong."""
-    return InvalidArgument(
-        ErrorDetails(
-            grpc.StatusCode.INVALID_ARGUMENT, message, reason="INVALID_ARGUMENT", field=field
-        )
-    )
+    """The error for an argument that the client itself finds wrong, cut as the server cuts its."""
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    return InvalidArgument(wire.bounded(ErrorDetails(code, message, code.name, field)))
 
 
 def cancelled(message: str = "the request was cancelled") -> Cancelled:

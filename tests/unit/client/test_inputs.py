@@ -272,6 +272,15 @@ def test_names_are_checked_both_ways() -> None:
         encoder().encode({"x": None})
 
 
+def test_an_error_repeats_a_long_name_no_longer_than_one_of_the_server() -> None:
+    with pytest.raises(errors.InvalidArgument) as caught:
+        encoder().encode({"x" * 2**16: np.ones(1, np.float32)})
+    details = caught.value.details
+    assert str(caught.value).startswith("the network has no input 'xxx")
+    assert (details.reason, len(details.field or "") < 300) == ("INVALID_ARGUMENT", True)
+    assert len(details.message) < 3000
+
+
 def test_outputs_are_checked() -> None:
     with pytest.raises(errors.InvalidArgument, match="no output 'scores'; did you mean 'score'"):
         encoder().encode({"x": [1]}, outputs=["scores"])
