@@ -15,9 +15,9 @@ from headrace.runtime.execution.job import Outcome
 from headrace.runtime.execution.trace import Exemplar
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.cache_counters import CacheCounters
-from headrace.runtime.metrics.device_counters import NOTED, DeviceCounters, Requests, taken
+from headrace.runtime.metrics.device_counters import DeviceCounters, Requests
 from headrace.runtime.metrics.histogram import Histogram
-from headrace.runtime.metrics.series import SeriesSnapshot, SeriesTable, Snapshot
+from headrace.runtime.metrics.series import NOTED, SeriesSnapshot, SeriesTable, Snapshot, taken
 
 
 class NetworkCounters:

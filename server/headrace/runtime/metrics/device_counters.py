@@ -15,25 +15,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TypeVar
 
 from headrace.runtime.execution.job import Outcome
 from headrace.runtime.execution.trace import Exemplar
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.histogram import Histogram
-from headrace.runtime.metrics.series import Family, SeriesSnapshot, Snapshot
-
-T = TypeVar("T")
+from headrace.runtime.metrics.series import NOTED, Family, SeriesSnapshot, Snapshot, taken
 
 _log = logging.getLogger(__name__)
-
-NOTED = 64
-"""How many ends are noted before they are sorted."""
-
-
-def taken(notes: deque[T]) -> list[T]:
-    """Takes out the notes that are there now. Other threads may append meanwhile."""
-    return [notes.popleft() for _ in range(len(notes))]
 
 
 class Requests:

@@ -9,11 +9,14 @@ labels and vanish with it. The plugin has to keep the other labels few.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from headrace.runtime.metrics.histogram import Histogram, HistogramSnapshot
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +64,40 @@ Snapshot: TypeAlias = tuple[SeriesSnapshot, ...]
 """The counts at one moment."""
 
 
-class Series:
-    """One series: a sum or a histogram. Thread-safe; `_lock` guards both."""
+NOTED = 64
+"""How many values are noted before they are counted."""
 
-    __slots__ = ("_histogram", "_lock", "_total")
+
+def taken(notes: deque[T]) -> list[T]:
+    """Takes out the notes that are there now. Other threads may append meanwhile."""
+    return [notes.popleft() for _ in range(len(notes))]
+
+
+class Series:
+    """One series: a sum or a histogram. Thread-safe: any thread may note a value, and `_lock`
+    guards what the notes are counted in."""
+
+    __slots__ = ("_histogram", "_lock", "_noted", "_total")
 
     def __init__(self, family: Family) -> None:
+        self._noted: deque[float] = deque()
         self._lock = threading.Lock()
         self._total = 0.0
         self._histogram = Histogram(family.bounds) if family.kind == "histogram" else None
 
     def add(self, value: float) -> None:
         """Adds to a counter; counts an observation in a histogram."""
-        with self._lock:
-            if self._histogram is None:
-                self._total += value
-            else:
-                self._histogram.observe(value)
+        self._noted.append(value)
+        if len(self._noted) >= NOTED:
+            self.snapshot()
 
     def snapshot(self) -> Value:
         with self._lock:
+            values = taken(self._noted)
+            if self._histogram is None:
+                self._total += sum(values)
+            else:
+                self._histogram.observe_all([(value, None) for value in values])
             return self._total if self._histogram is None else self._histogram.snapshot()
 
 

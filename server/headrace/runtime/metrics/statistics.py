@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headrace.runtime.execution.job import Job, Outcome
-from headrace.runtime.metrics.device_counters import NOTED, taken
+from headrace.runtime.metrics.series import NOTED, taken
 
 MAX_SIZES: Final = 256
 """Numbers of rows that runs are told apart by; clients choose them. Runs of any further number are
