@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headrace.plugins.hetero.config import PLACEMENT, TARGET_FALLBACK
-from headrace.plugins.hetero.running.request import HeteroRequest, WholeRequest
+from headrace.plugins.hetero.running.request import HeteroRequest, named_part
 from headrace.plugins.hetero.running.subgraph import (
     LoadedSubgraph,
     SubgraphExport,
@@ -16,7 +16,8 @@ from headrace.plugins.hetero.running.subgraph import (
 )
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork, Place
-from headrace.runtime.execution.job import Job, nobody_waits
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.execution.job import Job, Outcome, nobody_waits
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.network.graph import RunningShape, RunningSubgraph
@@ -146,11 +147,34 @@ class HeteroNetwork(ExecutableNetwork):
     # -- hooks --
 
     def _start(self, job: Job) -> None:
-        gives = self._gives
-        if gives and gives.issuperset(job.output_names) and job.inputs.keys() <= self._takes:
-            WholeRequest(job, self._subgraphs[0], self._counters, self._split).start(job)
+        whole = self._gives and job.span is None and self._gives.issuperset(job.output_names)
+        if whole and job.inputs.keys() <= self._takes:
+            job.observe(self._whole_ended)
+            self._subgraphs[0].executable.start(job)
         else:
             self._split(job)
+
+    def _whole_ended(self, job: Job) -> None:
+        """The device of the only subgraph has settled the caller's own job, so that HETERO adds
+        next to nothing to what the device takes. The caller hears of it after this."""
+        subgraph, error = self._subgraphs[0], job.error
+        if error is None and not job.outputs.keys() >= {*job.output_names}:
+            error = job.lacks_outputs()
+            job.outputs, job.outcome = {}, Outcome.FAILED
+        if error is None:
+            for each in self._counters:
+                each.observe(job.finished - job.started, 0)
+            if job.layers:
+                job.layers = subgraph.profile(job.layers)
+        elif isinstance(error, InvalidArgument) and job.token.error is None:
+            job.reopen()
+            job.may_run_inline = False  # this may be a stream's thread
+            try:
+                self._split(job)  # which can go on to the next device
+            except Exception as raised:  # noqa: BLE001 - an accepted job has an outcome
+                job.fail(raised)
+        else:
+            job.error = named_part(error, subgraph.number, 1, subgraph.device)
 
     def _split(self, job: Job) -> None:
         names = job.output_names

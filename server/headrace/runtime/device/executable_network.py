@@ -223,6 +223,22 @@ class ExecutableNetwork:
         except Exception as error:  # noqa: BLE001 - an accepted job has an outcome, whatever happens
             job.fail(error)
 
+    def start(self, job: Job) -> None:
+        """Starts the job of another network, which has accepted it and counts it as a request. Here
+        it counts as a part. A virtual device so has a device run its caller's own job.
+
+        Raises:
+            Unavailable: the network is closed.
+            Whatever the device raises. The job is then the caller's to fail.
+        """
+        if self._closed:
+            raise Unavailable(f"network {self.name!r} has been unloaded")
+        job.observe(self._part_settled)
+        self.place.counters.accept_part()
+        if self._perf_count:
+            job.profile = True
+        self._start(job)
+
     def check(self, job: Job) -> None:
         """Checks that a part's inputs and outputs are as the network declares. `submit` does so
         only for whole requests.
@@ -260,19 +276,21 @@ class ExecutableNetwork:
         exemplar = None if job.span is None else self._record(job, job.span, part=False)
         if self._network_counters is not None:
             self._count_request(self._network_counters, job, outcome, exemplar)
-        execution_seconds = job.execution_seconds if job.started else None
-        place.counters.observe(outcome, job.queue_seconds, execution_seconds, False, exemplar)
+        started, finished = job.started, job.finished
+        waited, ran = (started or finished) - job.queued, finished - started if started else None
+        place.counters.observe(outcome, waited, ran, False, exemplar)
         if job.layers:
             self.last_profile = tuple(job.layers)
 
     def _part_settled(self, job: Job) -> None:
         outcome = job.outcome
         assert outcome is not None
-        execution_seconds = job.execution_seconds if job.started else None
         exemplar = None if job.span is None else self._record(job, job.span, part=True)
         if job.network and self._network_counters is not None:
             self._count_request(self._network_counters, job, outcome, exemplar)
-        self.place.counters.observe(outcome, job.queue_seconds, execution_seconds, True, exemplar)
+        started, finished = job.started, job.finished
+        waited, ran = (started or finished) - job.queued, finished - started if started else None
+        self.place.counters.observe(outcome, waited, ran, True, exemplar)
         if job.layers:
             self.last_profile = tuple(job.layers)
 

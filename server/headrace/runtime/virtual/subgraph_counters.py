@@ -40,4 +40,5 @@ class SubgraphCounters:
 
     def observe(self, execution_seconds: float, cut_bytes: int) -> None:
         self._seconds.add(execution_seconds)
-        self._bytes.add(cut_bytes)
+        if cut_bytes:
+            self._bytes.add(cut_bytes)

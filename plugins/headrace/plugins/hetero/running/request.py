@@ -10,65 +10,13 @@ from headrace.plugins.hetero.running.others import Other
 from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, not_the_callers
 from headrace.runtime.errors import HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.execution.job import Job, Outcome
+from headrace.runtime.execution.job import Job
 from headrace.runtime.network.values import Value, size_bytes
 from headrace.runtime.virtual.flow import PartsFlow
 from headrace.runtime.virtual.networks import taken_by
 from headrace.runtime.virtual.part_job import PartJob, submit
 from headrace.runtime.virtual.parts_request import PartsRequest, named
 from headrace.runtime.virtual.subgraph_counters import SubgraphCounters
-
-
-class WholeRequest:
-    """A job that one subgraph runs whole. Its device runs the caller's own job, so that HETERO adds
-    next to nothing to what the device takes.
-
-    Args:
-        split: begins the job anew as a `HeteroRequest`, which can go on to the next device.
-    """
-
-    __slots__ = ("_counters", "_queued", "_span", "_split", "_subgraph")
-
-    def __init__(
-        self,
-        job: Job,
-        subgraph: LoadedSubgraph,
-        counters: Sequence[SubgraphCounters],
-        split: Callable[[Job], None],
-    ) -> None:
-        self._subgraph = subgraph
-        self._counters = counters
-        self._split = split
-        self._queued, self._span = job.queued, job.span
-
-    def start(self, job: Job) -> None:
-        if self._span is not None:
-            job.span = self._span.child(SubgraphJob.kind)
-        if job.span is not None:
-            job.span.facts["headrace.subgraph"] = self._subgraph.number
-        job.observe(self._ended)
-        submit(job, self._subgraph.executable)
-
-    def _ended(self, job: Job) -> None:
-        """The device has settled the job. The caller hears of it after this."""
-        job.queued, job.span = self._queued, self._span
-        subgraph, error = self._subgraph, job.error
-        if error is None and (error := job.lacks_outputs()) is not None:
-            job.outputs, job.outcome = {}, Outcome.FAILED
-        if error is None:
-            for each in self._counters:
-                each.observe(job.execution_seconds, 0)
-            if job.layers:
-                job.layers = subgraph.profile(job.layers)
-        elif isinstance(error, InvalidArgument) and job.token.error is None:
-            job.reopen()
-            job.may_run_inline = False  # this may be a stream's thread
-            try:
-                self._split(job)
-            except Exception as raised:  # noqa: BLE001 - an accepted job has an outcome
-                job.fail(raised)
-        else:
-            job.error = _named(error, subgraph.number, 1, subgraph.device)
 
 
 class SubgraphJob(PartJob):
@@ -192,10 +140,10 @@ class HeteroRequest(PartsRequest):
     def _named(self, part: SubgraphJob, error: BaseException) -> HeadraceError:
         at = part.at
         device = part.other.device if part.other else self._subgraphs[at].device
-        placed = _named(error, self._subgraphs[at].number, len(self._subgraphs), device)
+        placed = named_part(error, self._subgraphs[at].number, len(self._subgraphs), device)
         return not_the_callers(placed, self._flow.handed[at])
 
 
-def _named(error: BaseException, number: int, count: int, device: str) -> HeadraceError:
+def named_part(error: BaseException, number: int, count: int, device: str) -> HeadraceError:
     place = f"subgraph {number} of {count} on {device}"
     return named(error, place, subgraph=str(number), device=device)
