@@ -9,21 +9,22 @@ group that limits the server's memory, such as ``/sys/fs/cgroup/memory/small``. 
 benchmark-memory`` makes the client's environment and runs this.
 
 Prints how long cold networks take on an idle server, beside ONNX Runtime alone, when the server has
-just started and at the end, when it has read most files before; then the 99th percentile of the ten
-most wanted networks, asked alone before and after, and among all networks; the requests, the
-errors, and how far the memory that the system cannot drop has grown.
+just started and at the end, when both read their files from the disk; then the 99th percentile of
+the ten most wanted networks, asked alone before and after, and among all networks; the requests,
+the errors, and how far the memory that the system cannot drop has grown.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -116,8 +117,18 @@ def percentile(seconds: list[list[float]], networks: int) -> float:
     return statistics.quantiles([each for of in seconds[:networks] for each in of], n=100)[98] * 1e3
 
 
-def cold(address: str, server: psutil.Process, folder: Path, networks: int) -> None:
-    """Compares a request to a cold network with a session that is opened and run, in turns."""
+def forget(files: Iterable[Path]) -> None:
+    """Has the system drop from memory what nobody maps of the files."""
+    for each in files:
+        with each.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def cold(
+    address: str, server: psutil.Process, folder: Path, networks: int, cache: Path | None
+) -> None:
+    """Compares a request to a cold network with a session that is opened and run, in turns. Both
+    read from the disk: the model, or the file of weights that the server maps."""
     x = {"x": np.ones((1, FEATURES), np.float32)}
     taken: list[tuple[float, float, float, float]] = []
     with (
@@ -135,10 +146,12 @@ def cold(address: str, server: psutil.Process, folder: Path, networks: int) -> N
         there = [number for number in range(networks) if f"net{number}" not in loaded]
         for number in there[-COLD:]:
             path = folder / f"net{number}" / "1" / "model.onnx"
-            path.read_bytes()  # both find it in the system's memory
+            kept = [path, *(cache.glob("weights/*.weights") if cache is not None else ())]
+            forget(kept)
             alone.stdin.write(f"{path}\n")
             alone.stdin.flush()
             bare, processor = map(float, alone.stdout.readline().split())
+            forget(kept)
             before, start = processor_seconds(server), time.perf_counter()
             client.network(f"net{number}").infer(x)
             took = time.perf_counter() - start
@@ -162,7 +175,9 @@ def main() -> None:
         folder = Path(name)
         make(folder, networks, megabytes)
         cache: tuple[str, ...] = ()
+        kept = None
         if len(sys.argv) > 6:
+            kept = Path(sys.argv[6])
             room = 3 * networks * megabytes * MIB  # a file has the weights twice
             cache = ("--cache-dir", sys.argv[6], "--mac-key-file", f"{sys.argv[6]}.key")
             cache = (*cache, "--max-cache-bytes", str(room))
@@ -171,13 +186,13 @@ def main() -> None:
             if len(sys.argv) > 7:
                 Path(sys.argv[7], "cgroup.procs").write_text(str(server.pid))
             before = family_bytes(process=str(server.pid))
-            cold(address, server, folder, networks)
+            cold(address, server, folder, networks, kept)
             ask(address, WANTED, seconds / 10)  # loads them
             alone = percentile(ask(address, WANTED, seconds / 10)[0], WANTED)
             with watched(server) as seen:
                 taken, errors = ask(address, networks, seconds)
             again = percentile(ask(address, WANTED, seconds / 10)[0], WANTED)
-            cold(address, server, folder, networks)
+            cold(address, server, folder, networks, kept)
     among = percentile(taken, WANTED)
     print(f"p99 of the {WANTED} most wanted: alone {alone:.0f} and {again:.0f} ms", end=", ")
     print(f"among all {among:.0f} ms, ratio {2 * among / (alone + again):.2f}")
