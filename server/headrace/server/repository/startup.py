@@ -1,8 +1,9 @@
 """Loads the networks that a server has from its start.
 
 They come from the state directory, with the settings there, and from the model repository. A
-network that cannot be loaded is listed as failed, with the reason. The others still load. Those of
-the repository whose device was down are loaded when a device is up again.
+network that cannot be loaded is listed as failed, with the reason. The others still load. A network
+whose device was down, or that failed for another reason that may pass, is tried again when a device
+is up.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.state import DeviceEvent, DeviceState
-from headrace.runtime.errors import HeadraceError, Internal, NotLoaded, lacks_network
-from headrace.runtime.loading.entry import NetworkState, Residence, owner_of
+from headrace.runtime.errors import HeadraceError, Internal, NotLoaded, StillLoading, may_pass
+from headrace.runtime.loading.entry import NetworkKey, NetworkState, Residence, owner_of
 from headrace.runtime.loading.registry import NetworkEntry
 from headrace.runtime.loading.shadows.shadow import Shadow
 from headrace.runtime.network.network import Network
@@ -49,6 +50,22 @@ _DEVICE = DeviceName.parse("CPU")
 """The device that a network without a known device is listed under."""
 
 
+@dataclass(eq=False, slots=True)
+class _Kept:
+    """A client's network in the state directory.
+
+    Attributes:
+        begin: begins its loads.
+        owner: as `NetworkEntry`.
+        reason: why it was not loaded the last time.
+    """
+
+    request: LoadRequest
+    begin: Callable[[], list[Future[NetworkEntry]]]
+    owner: object = None
+    reason: str = ""
+
+
 class Startup:
     """Loads the networks of a server's start.
 
@@ -75,8 +92,9 @@ class Startup:
         self._state = state
         self._repository = repository
         self._changed = changed
-        self._pipelines: dict[tuple[str, str], tuple[str, LoadRequest, Path, object]] = {}
-        self._lack_cold: set[tuple[str, str]] = set()
+        self._failed: dict[NetworkKey, tuple[_Kept, bool]] = {}  # which may be loaded later
+        self._device_came = False
+        self._retrying: asyncio.Future[None] | None = None
 
     async def load(self) -> None:
         """Loads all networks, and returns when each is loaded or has failed.
@@ -86,19 +104,31 @@ class Startup:
         """
         begun = await asyncio.to_thread(self._begin_all)
         await _all_ended(begun)
-        ready = -1
-        # The networks of pipelines are there now, or will be after another round.
-        while ready < (ready := self._ready()):
-            begun = await asyncio.to_thread(self._begin_pipelines)
-            await _all_ended(begun)
-        lacking = [key for key in self._pipelines if key in self._lack_cold]
-        await asyncio.gather(*map(self._load_steps_too, lacking), return_exceptions=True)
+        await self._load_failed()
         self._core.states.subscribe(partial(self._device_is, asyncio.get_running_loop()))
+
+    async def _load_failed(self) -> None:
+        """Loads what may be loaded now: the networks of pipelines are there, or a device is up."""
+        ready = -1
+        while ready < (ready := self._ready()):  # more may be loaded after another round
+            await _all_ended(await asyncio.to_thread(self._begin_failed))
+        lacking = [kept for kept, lacks_cold in [*self._failed.values()] if lacks_cold]
+        await asyncio.gather(*map(self._load_steps_too, lacking), return_exceptions=True)
 
     def _device_is(self, loop: asyncio.AbstractEventLoop, event: DeviceEvent) -> None:
         if event.state is DeviceState.UP:
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(loop.run_in_executor, None, self._repository.retry)
+                loop.call_soon_threadsafe(self._retry)
+
+    def _retry(self) -> None:
+        self._device_came = True
+        if self._retrying is None or self._retrying.done():
+            self._retrying = asyncio.ensure_future(self._retry_all())
+
+    async def _retry_all(self) -> None:
+        while self._device_came:
+            self._device_came = False
+            await self._load_failed()
 
     def _begin_all(self) -> list[Future[NetworkEntry]]:
         begun: list[Future[NetworkEntry]] = []
@@ -119,39 +149,36 @@ class Startup:
         """How many networks are loaded."""
         return sum(each.state is NetworkState.READY for each in self._core.networks.entries())
 
-    def _begin_pipelines(self) -> list[Future[NetworkEntry]]:
-        """Loads the pipelines that are not loaded: those of clients, and those of the repository
-        that failed."""
-        begun: list[Future[NetworkEntry]] = []
-        for key, (name, request, model, owner) in list(self._pipelines.items()):
-            try:
-                load = self._load_one(request, model, owner)
-            except HeadraceError as error:
-                self._pipelines.pop(key)
-                self._cannot_begin(request, error, owner)
-                continue
-            load.add_done_callback(partial(self._pipeline_ended, key))
-            load.add_done_callback(partial(self._ended, name))
-            begun.append(load)
+    def _begin_failed(self) -> list[Future[NetworkEntry]]:
+        """Begins the loads that failed for a reason that may have passed."""
+        again: dict[_Kept, None] = {}  # in order
+        for key in [*self._failed]:
+            kept, _ = self._failed.pop(key)
+            if any(each.key == key for each in self._core.networks.versions(key.name)):
+                again[kept] = None  # nobody has unloaded or replaced it
+        begun = [load for kept in again for load in self._begin(kept)]
         return begun + self._repository.retry()
 
-    async def _load_steps_too(self, key: tuple[str, str]) -> None:
+    async def _load_steps_too(self, kept: _Kept) -> None:
         """Loads a client's pipeline after networks of its steps that are known and not loaded."""
-        name, request, model, owner = self._pipelines[key]
 
         async def load() -> NetworkEntry:
-            begun = await asyncio.to_thread(self._load_one, request, model, owner)
-            begun.add_done_callback(partial(self._ended, name))
+            (begun,) = await asyncio.to_thread(self._begin, kept)
             return await asyncio.wrap_future(begun)
 
         await when_loaded(load)
 
-    def _pipeline_ended(self, key: tuple[str, str], load: Future[NetworkEntry]) -> None:
-        error = error_of(load)
-        if isinstance(error, NotLoaded):
-            self._lack_cold.add(key)
-        if not lacks_network(error):
-            self._pipelines.pop(key, None)
+    def _begin(self, kept: _Kept) -> list[Future[NetworkEntry]]:
+        """Loads a client's network, with the limits that it had for that client."""
+        try:
+            with asking(owner_as_asker(owner_of(kept.request.name))):
+                begun = kept.begin()
+        except HeadraceError as error:
+            self._cannot_begin(kept, error)
+            return []
+        for load in begun:
+            load.add_done_callback(partial(self._ended, kept))
+        return begun
 
     def _loadable(self, names: Iterable[str]) -> list[str]:
         loadable = list(names)
@@ -184,8 +211,6 @@ class Startup:
                 case GiveShadow(wanted):
                     with _logged(f"giving {name} its shadow"):
                         self._core.shadows.set(name, wanted)
-        for load in begun:
-            load.add_done_callback(partial(self._ended, name))
         return begun
 
     def _load_version(
@@ -195,29 +220,31 @@ class Startup:
         try:
             kept = state.network(name, version)
             if isinstance(kept, Reference):
-                if kept.device:
-                    request = LoadRequest(name, DeviceName.parse(kept.device))
-                return self._repository.load(name, kept, on_disk=True)
+                device = DeviceName.parse(kept.device) if kept.device else _DEVICE
+                request = LoadRequest(name, device, reference=kept)
+                begin = partial(self._repository.load, name, kept, replace=True, on_disk=True)
+                return self._begin(_Kept(request, begin))
             request, model = kept
-            if request.device.type == DEVICE:
-                # The name is the client's meanwhile. An owner may give another reason later.
-                owner = owner or object()
-                self._core.list_failed(request, "the networks of its steps are being loaded", owner)
-                self._pipelines[name, version] = name, request, model, owner
+            read = partial(
+                self._core.models.from_file, model, model.parent, spooled=True, root=None
+            )
+            if request.device.type != DEVICE and self._core.is_budgeted(request.device):
+                self._know(request, read, owner)
                 return []
-            if self._core.is_budgeted(request.device):
-                self._know(request, partial(self._read, model), owner)
-                return []
-            return [self._load_one(request, model, owner)]
         except HeadraceError as error:
-            self._cannot_begin(request, error, owner)
+            self._cannot_begin(_Kept(request, list, owner), error)
             return []
 
-    def _load_one(self, request: LoadRequest, model: Path, owner: object) -> Future[NetworkEntry]:
-        """Loads a client's network, with the limits that it had for that client."""
-        with asking(owner_as_asker(owner_of(request.name))):
-            read = partial(self._read, model)
-            return self._core.load_network(request, read, on_disk=True, owner=owner)
+        def load() -> list[Future[NetworkEntry]]:
+            return [self._core.load_network(request, read, on_disk=True, owner=owner)]
+
+        if request.device.type != DEVICE:
+            return self._begin(_Kept(request, load, owner))
+        # The name is the client's meanwhile. An owner may give another reason later.
+        owner = owner or object()
+        waits = StillLoading("the networks of its steps are being loaded")
+        self._cannot_begin(_Kept(request, load, owner), waits)
+        return []
 
     def _know(self, request: LoadRequest, read: Callable[[], Network], owner: object) -> None:
         """Lists a client's network as known, so that the start does not wait for its load. It is
@@ -229,25 +256,33 @@ class Startup:
             self._core.networks.cold.load(known)
         self._changed(request.name)
 
-    def _read(self, model: Path) -> Network:
-        return self._core.models.from_file(model, model.parent, spooled=True, root=None)
-
-    def _cannot_begin(self, request: LoadRequest, error: HeadraceError, owner: object) -> None:
-        reason = text_of(error)
-        _log.error("network %s was not loaded: %s", request.name, reason)
+    def _cannot_begin(self, kept: _Kept, error: HeadraceError) -> None:
         with suppress(HeadraceError):  # the name may be invalid, or a client's network has it
-            self._core.list_failed(request, reason, owner)
-        self._changed(request.name)
+            self._core.list_failed(kept.request, text_of(error), kept.owner)
+        self._has_failed(kept, error)
 
-    def _ended(self, name: str, load: Future[NetworkEntry]) -> None:
+    def _ended(self, kept: _Kept, load: Future[NetworkEntry]) -> None:
         error = error_of(load)
-        if isinstance(error, NotLoaded):
-            _log.debug("network %s is loaded after those of its steps: %s", name, error)
-        elif isinstance(error, HeadraceError) and not isinstance(error, Internal):
-            _log.error("network %s was not loaded: %s", name, error)
-        elif error is not None:
-            log_internal_error(error, where=f"loading {name}")
-        self._changed(name)
+        if error is None:
+            self._changed(kept.request.name)
+        else:
+            self._has_failed(kept, error)
+
+    def _has_failed(self, kept: _Kept, error: BaseException) -> None:
+        """Tells why a network was not loaded, and notes it if that may pass."""
+        request, reason = kept.request, text_of(error)
+        for entry in self._core.networks.versions(request.name) if may_pass(error) else ():
+            is_its = request.reference is not None or entry.key.version == request.version
+            if is_its and entry.state is NetworkState.FAILED:
+                self._failed[entry.key] = kept, isinstance(error, NotLoaded)
+        if isinstance(error, StillLoading):
+            _log.debug("network %s is loaded after those of its steps: %s", request.name, error)
+        elif not isinstance(error, HeadraceError) or isinstance(error, Internal):
+            log_internal_error(error, where=f"loading {request.name}")
+        elif reason != kept.reason:
+            _log.error("network %s was not loaded: %s", request.name, reason)
+        kept.reason = reason
+        self._changed(request.name)
 
 
 async def _all_ended(loads: Iterable[Future[NetworkEntry]]) -> None:

@@ -171,10 +171,16 @@ def test_the_repository_s_does_not_stand_in_for_a_client_s_that_failed(
     assert reason.startswith("device: unknown device 'GONE'")
 
 
-def test_a_network_of_the_repository_is_loaded_once_its_device_is_up_again(
+@pytest.mark.parametrize("core", [(NO_BUDGET, 9)], indirect=True)
+def test_a_network_is_loaded_once_its_device_is_up_again_unless_a_client_has_unloaded_it(
     core: Core, state: StateDirectory, tmp_path: Path
 ) -> None:
     offer(tmp_path / "repository", "offered")
+    keep(state, "kept", "gone")
+    keep_pipeline(state, "pipeline", "kept")
+    reference = Reference("offered", "HOOK")
+    of_reference = LoadRequest("named", DeviceName.parse("HOOK"), reference=reference)
+    state.save_network(of_reference, "", alone=True)
     plugin = core.plugins.plugin("HOOK")
     assert isinstance(plugin, HookPlugin)
 
@@ -187,16 +193,20 @@ def test_a_network_of_the_repository_is_loaded_once_its_device_is_up_again(
         loop, ready = asyncio.get_running_loop(), asyncio.Event()
 
         def changed(_: str) -> None:
-            if found(core)["offered"][0] is READY:
+            if {each[0] for each in found(core).values()} == {READY}:
                 loop.call_soon_threadsafe(ready.set)
 
         offered = Repository(core, RepositoryFiles(tmp_path / "repository", Limits()), changed)
         await Startup(core, state, offered, changed).load()
         failed = FAILED, "HOOK", "device HOOK is being started again"
-        assert found(core) == {"offered": failed}
+        assert found(core).pop("pipeline")[0] is FAILED
+        names = "gone", "kept", "named", "offered", "pipeline"
+        assert found(core) == {**dict.fromkeys(names, failed), "pipeline": found(core)["pipeline"]}
+        core.unload_network("gone").result()
         plugin.on_compile = lambda _: None
         core.states.set("HOOK", DeviceState.UP)
         await asyncio.wait_for(ready.wait(), PATIENCE_SECONDS)
+        assert sorted(found(core)) == ["kept", "named", "offered", "pipeline"]
 
     asyncio.run(lose_and_regain())
 
