@@ -7,7 +7,9 @@ import enum
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 
 from headrace.oip import open_inference_pb2 as oip
 from headrace.server.access.audit import about
@@ -29,12 +31,12 @@ from headrace.wire.message import parse_request
 
 
 class Kind(enum.Enum):
-    """How many messages a method takes and gives."""
+    """Whether a method takes many messages, and whether it gives many."""
 
-    UNARY = enum.auto()
-    CLIENT_STREAM = enum.auto()
-    SERVER_STREAM = enum.auto()
-    STREAM = enum.auto()
+    UNARY = False, False
+    CLIENT_STREAM = True, False
+    SERVER_STREAM = False, True
+    STREAM = True, True
 
 
 class Method(NamedTuple):
@@ -45,7 +47,8 @@ class Method(NamedTuple):
             messages or reads its stream.
         lane: the lane whose slots the method's calls take.
         role: the role that callers need.
-        names_request: whether the reply itself contains the id of its request.
+        names_request: whether the reply itself contains the id of its request, which the handler
+            reads.
     """
 
     service: str
@@ -87,58 +90,35 @@ def all_methods(
     Args:
         registration: the role that the registration of shared memory needs.
     """
-    unary, upload, download, both = Kind
     calls, streams = boundary.calls, boundary.streams
     probes, watches = boundary.probes, boundary.watches
     anybody, read, infer, manage = Role
     engine, health, opened = services.engine, services.health, services.open_inference
     shared = services.shared_memory
-    probe = health_pb2.HealthCheckRequest
     of_engine: tuple[tuple[Any, ...], ...] = (
-        ("UploadModel", upload, None, engine.upload_model, streams, manage),
-        ("LoadNetwork", unary, pb.LoadNetworkRequest, engine.load_network, calls, manage),
-        ("UnloadNetwork", unary, pb.UnloadNetworkRequest, engine.unload_network, calls, manage),
-        ("ListNetworks", unary, pb.ListNetworksRequest, engine.list_networks, calls, read),
-        ("GetNetwork", unary, pb.GetNetworkRequest, engine.get_network, calls, read),
-        ("QueryNetwork", unary, pb.QueryNetworkRequest, engine.query_network, calls, infer),
-        ("Infer", unary, None, services.inference.infer, calls, infer, True),
-        ("InferStream", both, None, services.streams.serve, streams, infer),
-        ("GetMetric", unary, pb.GetMetricRequest, engine.get_metric, calls, read),
-        ("GetConfig", unary, pb.GetConfigRequest, engine.get_config, calls, read),
-        ("SetConfig", unary, pb.SetConfigRequest, engine.set_config, calls, manage),
-        ("ImportNetwork", upload, None, engine.import_network, streams, manage),
-        (
-            "ExportNetwork",
-            download,
-            pb.ExportNetworkRequest,
-            engine.export_network,
-            streams,
-            manage,
-        ),
-        ("AddExtension", unary, pb.AddExtensionRequest, engine.add_extension, calls, manage),
-        ("SetTraffic", unary, pb.SetTrafficRequest, engine.set_traffic, calls, manage),
-        ("SetShadow", unary, pb.SetShadowRequest, engine.set_shadow, calls, manage),
-        ("ListRepository", unary, pb.ListRepositoryRequest, engine.list_repository, calls, read),
-        ("ListDevices", unary, pb.ListDevicesRequest, engine.list_devices, calls, read),
+        ("UploadModel", engine.upload_model, streams, manage),
+        ("LoadNetwork", engine.load_network, calls, manage),
+        ("UnloadNetwork", engine.unload_network, calls, manage),
+        ("ListNetworks", engine.list_networks, calls, read),
+        ("GetNetwork", engine.get_network, calls, read),
+        ("QueryNetwork", engine.query_network, calls, infer),
+        ("Infer", services.inference.infer, calls, infer, True),
+        ("InferStream", services.streams.serve, streams, infer),
+        ("GetMetric", engine.get_metric, calls, read),
+        ("GetConfig", engine.get_config, calls, read),
+        ("SetConfig", engine.set_config, calls, manage),
+        ("ImportNetwork", engine.import_network, streams, manage),
+        ("ExportNetwork", engine.export_network, streams, manage),
+        ("AddExtension", engine.add_extension, calls, manage),
+        ("SetTraffic", engine.set_traffic, calls, manage),
+        ("SetShadow", engine.set_shadow, calls, manage),
+        ("ListRepository", engine.list_repository, calls, read),
+        ("ListDevices", engine.list_devices, calls, read),
         # A busy or stopping server has to tell its status, too.
-        ("GetStatus", unary, pb.GetStatusRequest, _telling(services.status), probes, read),
-        (
-            "RegisterSharedMemory",
-            unary,
-            pb.RegisterSharedMemoryRequest,
-            shared.register,
-            calls,
-            registration,
-        ),
-        (
-            "UnregisterSharedMemory",
-            unary,
-            pb.UnregisterSharedMemoryRequest,
-            shared.unregister,
-            calls,
-            registration,
-        ),
-        ("ListSharedMemory", unary, pb.ListSharedMemoryRequest, shared.list, calls, read),
+        ("GetStatus", _telling(services.status), probes, read),
+        ("RegisterSharedMemory", shared.register, calls, registration),
+        ("UnregisterSharedMemory", shared.unregister, calls, registration),
+        ("ListSharedMemory", shared.list, calls, read),
     )
     of_protocol: tuple[tuple[Any, ...], ...] = (
         ("ServerLive", opened.server_live, probes, anybody),
@@ -160,28 +140,35 @@ def all_methods(
         # Each of them reads and changes settings.
         ("TraceSetting", opened.trace_setting, calls, manage),
         ("LogSettings", opened.log_settings, calls, manage),
+        ("ModelInfer", opened.model_infer, calls, infer, True),
+        ("ModelStreamInfer", services.model_streams.serve, streams, infer),
     )
     # Check and Watch of a network need more: their handlers check that.
-    of_health: tuple[tuple[Any, ...], ...] = (
-        ("Check", unary, probe, health.check, probes, anybody),
-        ("List", unary, health_pb2.HealthListRequest, health.list, probes, read),
-        ("Watch", download, probe, health.watch, watches, anybody),
+    of_health = (
+        ("Check", health.check, probes, anybody),
+        ("List", health.list, probes, read),
+        ("Watch", health.watch, watches, anybody),
     )
-    rows: list[tuple[Any, ...]] = [
-        *((SERVICE, *row) for row in of_engine),
-        *(
-            (OPENED, name, unary, getattr(oip, f"{name}Request"), *row)
-            for name, *row in of_protocol
-        ),
-        (OPENED, "ModelInfer", unary, None, opened.model_infer, calls, infer, True),
-        (OPENED, "ModelStreamInfer", both, None, services.model_streams.serve, streams, infer),
-        *((HEALTH, *row) for row in of_health),
-        *(
-            (name, "ServerReflectionInfo", both, None, services.reflection.serve, watches, read)
-            for name in REFLECTION
-        ),
+    of_reflection = (("ServerReflectionInfo", services.reflection.serve, watches, read),)
+    tables: list[tuple[str, Any, Iterable[tuple[Any, ...]]]] = [
+        (SERVICE, pb, of_engine),
+        (OPENED, oip, of_protocol),
+        (HEALTH, health_pb2, of_health),
+        *((name, reflection_pb2, of_reflection) for name in REFLECTION),
     ]
-    return [Method(*row) for row in rows]
+    methods: list[Method] = []
+    for service, module, rows in tables:
+        told = module.DESCRIPTOR.services_by_name[service.rpartition(".")[2]].methods_by_name
+        for name, handler, lane, role, *names_request in rows:
+            one = told[name]
+            kind = Kind((one.client_streaming, one.server_streaming))
+            message = (
+                None if one.client_streaming or names_request else GetMessageClass(one.input_type)
+            )
+            methods.append(
+                Method(service, name, kind, message, handler, lane, role, *names_request)
+            )
+    return methods
 
 
 class Handlers:
