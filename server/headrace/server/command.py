@@ -9,7 +9,8 @@ import os
 import re
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import grpc
 import typer
@@ -20,9 +21,8 @@ from headrace.runtime.system.allocator import tune_allocator
 from headrace.runtime.system.garbage import look_seldom, without_looks
 from headrace.server.logs import configure_logging
 from headrace.server.loop import LastingLoop
-from headrace.server.settings.option import flag
 from headrace.server.settings.settings import Settings, options
-from headrace.server.settings.sources import REMOVED, load_settings
+from headrace.server.settings.sources import load_settings
 from headrace.server.transport.limits import allow_open_files
 from headrace.wire.errors import ErrorDetails, to_json
 
@@ -31,8 +31,47 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+Command = TypeVar("Command", bound=Callable[..., None])
 
-def serve(*, json_output: bool, **arguments: Any) -> None:
+
+def with_settings(command: Command) -> Command:
+    """Gives a command the settings as options, beside those that it declares itself. The command
+    line reads a function's signature and annotations."""
+    declared = inspect.signature(command, eval_str=True).parameters.values()
+    own = [each for each in declared if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    signature = inspect.Signature([*own, *_setting_parameters()])
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
+    return command
+
+
+def _setting_parameters() -> list[inspect.Parameter]:
+    parameters: list[inspect.Parameter] = []
+    for option in options():
+        default = f"; default: {option.shown_default}" if option.shown_default else ""
+        meaning = option.description[:1].upper() + option.description[1:]
+        help_text = f"{meaning}. [{option.variable}{default}]"
+        parameters.append(
+            inspect.Parameter(
+                option.setting,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=typer.Option(
+                    None, option.flag, metavar=option.placeholder or None, help=help_text
+                ),
+                annotation=(bool if option.kind is bool else str) | None,
+            )
+        )
+    return parameters
+
+
+@with_settings
+def serve(
+    *,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the addresses, or an error, as JSON.")
+    ] = False,
+    **arguments: Any,
+) -> None:
     """Serve networks over gRPC until SIGTERM, then drain and stop."""
     form = arguments.get("log_format") or os.environ.get("HEADRACE_LOG_FORMAT", "")
     try:
@@ -114,49 +153,3 @@ def _tell_service_manager(state: str) -> None:
             sender.sendto(state.encode(), address)
     except OSError as error:
         _log.warning("cannot tell systemd %s: %s", state, error.strerror)
-
-
-def setting_parameters() -> list[inspect.Parameter]:
-    """The parameters of a command whose options are the settings."""
-    parameters: list[inspect.Parameter] = []
-    for option in options():
-        default = f"; default: {option.shown_default}" if option.shown_default else ""
-        meaning = option.description[:1].upper() + option.description[1:]
-        help_text = f"{meaning}. [{option.variable}{default}]"
-        parameters.append(
-            inspect.Parameter(
-                option.setting,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=typer.Option(
-                    None, option.flag, metavar=option.placeholder or None, help=help_text
-                ),
-                annotation=(bool if option.kind is bool else str) | None,
-            )
-        )
-    parameters += [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=typer.Option(None, flag(name), hidden=True),
-            annotation=str | None,
-        )
-        for name in REMOVED
-    ]
-    return parameters
-
-
-def _signature() -> inspect.Signature:
-    json_output = inspect.Parameter(
-        "json_output",
-        inspect.Parameter.KEYWORD_ONLY,
-        default=typer.Option(False, "--json", help="Print the addresses, or an error, as JSON."),
-        annotation=bool,
-    )
-    return inspect.Signature([json_output, *setting_parameters()])
-
-
-# The command line reads a function's signature and annotations. Both come from the settings.
-serve.__signature__ = _signature()  # type: ignore[attr-defined]
-serve.__annotations__ = {
-    name: parameter.annotation for name, parameter in _signature().parameters.items()
-}

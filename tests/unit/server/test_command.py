@@ -69,12 +69,6 @@ def test_so_it_is_where_the_file_says_so_and_what_is_wrong_is_found_later(
     assert (line["field"], line["event"]) == ("port", "port: it is taken")
 
 
-def test_an_option_of_an_earlier_version_says_what_to_use() -> None:
-    said = refused("--metrics-port", "1").stderr
-    assert said.startswith("error: unknown setting 'metrics_port' in the command line: it is ")
-    assert "http_port" in said
-
-
 def test_for_programs_it_is_an_object() -> None:
     assert json.loads(refused("--port", "x", "--json").stderr) == {
         "error": {

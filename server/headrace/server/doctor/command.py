@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import os
@@ -16,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from headrace.runtime.errors import HeadraceError
-from headrace.server.command import setting_parameters
+from headrace.server.command import with_settings
 from headrace.server.doctor import certificates, devices, limits, packages, places, running
 from headrace.server.doctor.finding import Finding, State, problem
 from headrace.server.logs import ROOT
@@ -28,7 +27,29 @@ Check = Callable[[], Iterable[Finding]]
 _COLOURS: Final = {State.OK: "green", State.WARNING: "yellow", State.PROBLEM: "red"}
 
 
-def doctor(*, server: str | None, tls_ca: Path | None, json_output: bool, **arguments: Any) -> None:
+@with_settings
+def doctor(
+    *,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server",
+            metavar="HOST",
+            help="Also check the server at this host, on the ports of the settings.",
+        ),
+    ] = None,
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-ca",
+            metavar="FILE",
+            envvar="HEADRACE_TLS_CA",
+            help="With --server: PEM file with the authorities that clients trust.",
+        ),
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    **arguments: Any,
+) -> None:
     """Check what a server would start with: devices, drivers, limits, TLS, tokens, folders, ports.
 
     It reads the settings as `headrace serve` does, from options, the environment and the
@@ -121,45 +142,3 @@ def _print(each: Finding) -> None:
     remedy = f"; {each.remedy}" if each.remedy else ""
     text = " ".join(f"{each.message}{remedy}".split())
     typer.echo(f"{state} {each.subject:<11} {text}")
-
-
-def _signature() -> inspect.Signature:
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    own = {
-        "server": (
-            Annotated[
-                str | None,
-                typer.Option(
-                    "--server",
-                    metavar="HOST",
-                    help="Also check the server at this host, on the ports of the settings.",
-                ),
-            ],
-            None,
-        ),
-        "tls_ca": (
-            Annotated[
-                Path | None,
-                typer.Option(
-                    "--tls-ca",
-                    metavar="FILE",
-                    envvar="HEADRACE_TLS_CA",
-                    help="With --server: PEM file with the authorities that clients trust.",
-                ),
-            ],
-            None,
-        ),
-        "json_output": (Annotated[bool, typer.Option("--json", help="Print JSON.")], False),
-    }
-    parameters = [
-        inspect.Parameter(name, keyword, default=default, annotation=kind)
-        for name, (kind, default) in own.items()
-    ]
-    return inspect.Signature([*parameters, *setting_parameters()])
-
-
-# As `serve`: the options are the settings.
-doctor.__signature__ = _signature()  # type: ignore[attr-defined]
-doctor.__annotations__ = {
-    name: parameter.annotation for name, parameter in _signature().parameters.items()
-}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
 from urllib.parse import urlsplit
 
 from headrace.runtime.config.key import as_text
@@ -27,15 +26,6 @@ _CLIENT_VARIABLES = frozenset(
 )
 _PLUGIN_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-REMOVED: Final = {
-    "metrics_host": "it is called http_host now",
-    "metrics_port": "it is called http_port now",
-    "processes": "one process now carries more than several did; start a server for each NUMA node "
-    "or GPU, and use the balancing client or Ray Serve over them",
-    "scheduling": "a request no longer passes through several threads of gRPC, so there is nothing "
-    "to choose; leave it out",
-}
-"""Settings of earlier versions, and what to use instead."""
 _PACKAGE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _PLUGIN_KEYS = ("factory", "device", "library", "ep", "config", "enabled")
 
@@ -105,9 +95,9 @@ def _refuse_unknown(what: str, given: Iterable[str], known: Iterable[str], sourc
     names = tuple(known)
     for name in given:
         if name not in names:
-            removed = REMOVED.get(name.removeprefix(PREFIX).lower())
-            hint = f": {removed}" if removed else did_you_mean(name, names)
-            raise NotFound(f"unknown {what} {name!r} in {source}{hint}", field=name)
+            raise NotFound(
+                f"unknown {what} {name!r} in {source}{did_you_mean(name, names)}", field=name
+            )
 
 
 def _value(option: Option, value: object, name: str, source: str) -> object:

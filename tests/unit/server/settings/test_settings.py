@@ -362,19 +362,3 @@ def test_what_belongs_to_private_networks_needs_them_and_they_need_identities(
         load_settings(given, {})
     assert refused.value.field == field
     load_settings({**given, "private_networks": True, "tokens": "tokens.toml"}, {})
-
-
-@pytest.mark.parametrize(
-    ("name", "remedy"), [("processes", "the balancing client"), ("metrics_port", "http_port")]
-)
-def test_a_setting_of_an_earlier_version_says_what_to_use(
-    name: str, remedy: str, toml: Path
-) -> None:
-    toml.write_text(f"{name} = 2\n")
-    for arguments, environment in (
-        ({name: "2"}, {}),
-        ({"config": toml}, {}),
-        ({}, {f"HEADRACE_{name.upper()}": "2"}),
-    ):
-        with pytest.raises(NotFound, match=remedy):
-            load_settings(arguments, environment)
