@@ -24,7 +24,7 @@ from typing import IO, Any, Final
 
 import pytest
 
-from headrace.client.channel.channel import CallFailed
+from headrace.client.channel.channel import CallFailed, CallOptions
 from headrace.client.channel.connecting import parse
 from headrace.client.channel.tasks.channel import LoopChannel
 from headrace.client.channel.threads.channel import SocketChannel
@@ -209,14 +209,14 @@ def calls_of_thread(
     while not over.is_set():
         request = b"%s %d %d" % (method.encode(), number, count)
         count += 1
-        options: dict[str, Any] = {"timeout": TIMEOUT_SECONDS, "repeat": method == "Many"}
+        options = CallOptions(TIMEOUT_SECONDS, repeat=method == "Many")
         began = time.monotonic()
         result: CallFailed | bytes | memoryview
         try:
             if starts:
-                result = channel.start(f"/t/{method}", request, **options).result(120.0).message
+                result = channel.start(f"/t/{method}", request, options).result(120.0).message
             else:
-                result = channel.unary(f"/t/{method}", request, **options).message
+                result = channel.unary(f"/t/{method}", request, options).message
         except CallFailed as failure:
             result = failure
         outcomes.note(method, request, began, result)
@@ -232,9 +232,8 @@ def calls_of_tasks(over: threading.Event, outcomes: Outcomes) -> None:
             began = time.monotonic()
             result: CallFailed | bytes | memoryview
             try:
-                reply = await channel.unary(
-                    f"/t/{method}", request, timeout=TIMEOUT_SECONDS, repeat=method == "Many"
-                )
+                options = CallOptions(TIMEOUT_SECONDS, repeat=method == "Many")
+                reply = await channel.unary(f"/t/{method}", request, options)
                 result = reply.message
             except CallFailed as failure:
                 result = failure
@@ -307,8 +306,8 @@ def test_children_that_are_forked_under_load_call_as_their_parent_does(tmp_path:
     channel = SocketChannel(parse("server.test"), max_message_bytes=LIMIT)
 
     def child(number: int) -> bytes:
-        reply = channel.unary("/t/Once", b"child %d" % number, timeout=TIMEOUT_SECONDS)
-        started = channel.start("/t/Once", b"again %d" % number, timeout=TIMEOUT_SECONDS)
+        reply = channel.unary("/t/Once", b"child %d" % number, CallOptions(TIMEOUT_SECONDS))
+        started = channel.start("/t/Once", b"again %d" % number, CallOptions(TIMEOUT_SECONDS))
         assert bytes(started.result(60.0).message) == b"again %d" % number
         return bytes(reply.message)
 

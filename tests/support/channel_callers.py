@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
-from headrace.client.channel.channel import CallFailed, Reply
+from headrace.client.channel.channel import CallFailed, CallOptions, Reply
 from headrace.client.channel.connecting import Tls, parse
 from headrace.client.channel.tasks.channel import LoopChannel
 from headrace.client.channel.threads.channel import SocketChannel
@@ -47,19 +47,23 @@ class Callers:
         if self._kind == "tasks":
             return self._runner.run(self._gathered(calls))
         if self._kind == "started":
-            started = [self.channel.start(name, request, **more) for name, request, more in calls]
+            started = [
+                self.channel.start(name, request, CallOptions(**more))
+                for name, request, more in calls
+            ]
             return [_outcome(call.result) for call in started]
         with ThreadPoolExecutor(len(calls)) as pool:
             return list(
                 pool.map(
-                    lambda call: _outcome(self.channel.unary, call[0], call[1], **call[2]), calls
+                    lambda call: _outcome(self.channel.unary, *call[:2], CallOptions(**call[2])),
+                    calls,
                 )
             )
 
     async def _gathered(self, calls: Sequence[tuple[str, Any, dict[str, Any]]]) -> list[Outcome]:
         async def made(name: str, request: Any, options: dict[str, Any]) -> Outcome:
             try:
-                reply: Reply = await self.channel.unary(name, request, **options)
+                reply: Reply = await self.channel.unary(name, request, CallOptions(**options))
             except CallFailed as failure:
                 return failure
             return reply
@@ -74,7 +78,7 @@ class Callers:
             return self._runner.run(self._chatted(method, requests, options))
         found: list[bytes] = []
         try:
-            stream = self.channel.stream(method, **options)
+            stream = self.channel.stream(method, CallOptions(**options))
             for request in requests:
                 stream.write(request)
             stream.end()
@@ -89,7 +93,7 @@ class Callers:
     ) -> tuple[list[bytes], CallFailed | None]:
         found: list[bytes] = []
         try:
-            stream = await self.channel.stream(method, **options)
+            stream = await self.channel.stream(method, CallOptions(**options))
 
             async def write() -> None:
                 for request in requests:

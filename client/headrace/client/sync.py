@@ -13,7 +13,7 @@ import grpc
 from headrace.client import errors, transport
 from headrace.client.balancing.addresses import Choosing, Targets
 from headrace.client.balancing.options import Balancing
-from headrace.client.channel.channel import Call, CallFailed
+from headrace.client.channel.channel import Call, CallFailed, CallOptions
 from headrace.client.channel.connecting.names import DEFAULT_TARGET
 from headrace.client.channel.grpcio import GrpcChannel
 from headrace.client.channel.threads.channel import SocketChannel
@@ -185,7 +185,7 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
     def probe(self, seconds: float) -> Call:
         """Asks the server for its health."""
         self.check_open()
-        return self.calls.channel.start(transport.CHECK, b"", timeout=seconds)
+        return self.calls.channel.start(transport.CHECK, b"", CallOptions(seconds))
 
     def run(self, steps: Plan[T]) -> T:
         """Runs a plan to its end."""

@@ -18,6 +18,7 @@ from headrace.client.channel.channel import (
     AsyncStream,
     Call,
     CallFailed,
+    CallOptions,
     Channel,
     Ended,
     MessageStream,
@@ -46,6 +47,7 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["InferenceEngine"]
 # Their messages are read and written by headrace.wire, without copies.
 _RAW = frozenset({"Infer", "InferStream"})
 _OK: Final = grpc.StatusCode.OK
+_new: Final = tuple.__new__  # makes a NamedTuple without a call of Python code
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +117,14 @@ class Begun:
 
     Attributes:
         method: what is called.
-        metadata: what goes with the call.
-        repeats: whether it may be repeated.
+        options: how.
     """
 
-    __slots__ = ("_span", "metadata", "method", "repeats")
+    __slots__ = ("_span", "method", "options")
 
-    def __init__(
-        self, method: RpcMethod, metadata: Metadata, span: CallSpan | None, *, repeats: bool
-    ) -> None:
+    def __init__(self, method: RpcMethod, options: CallOptions, span: CallSpan | None) -> None:
         self.method = method
-        self.metadata = metadata
-        self.repeats = repeats
+        self.options = options
         self._span = span
 
     def __enter__(self) -> Begun:
@@ -178,9 +176,10 @@ class Calls(Generic[C]):
         if self.is_closed:
             raise client_closed()
 
-    def begin(self, name: str, *, once: bool = False) -> Begun:
+    def begin(self, name: str, timeout: float | None, *, once: bool = False) -> Begun:
         """
         Args:
+            timeout: in seconds; None for no limit.
             once: as in `plan.Call`.
 
         Raises:
@@ -193,14 +192,17 @@ class Calls(Generic[C]):
         span = begin(method.path, self._address)
         if span is not None:
             sent = (*sent, *span.metadata)
-        return Begun(method, sent, span, repeats=self._repeats and method.repeats and not once)
+        repeat = self._repeats and method.repeats and not once
+        return Begun(method, _new(CallOptions, (timeout, sent, repeat)), span)
 
-    def _repeating(self, timeout: float | None) -> tuple[Repeating, Callable[[], float | None]]:
-        """The attempts of a call of many messages, and the time that is left for one."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def _repeating(self, options: CallOptions) -> tuple[Repeating, Callable[[], CallOptions]]:
+        """The attempts of a call of many messages, and the options of the next one."""
+        deadline = options.deadline()
 
-        def left() -> float | None:
-            return None if deadline is None else deadline - time.monotonic()
+        def left() -> CallOptions:
+            if deadline is None:
+                return options
+            return options._replace(timeout=deadline - time.monotonic())
 
         return Repeating(self._budget, deadline, repeat=True), left
 
@@ -221,35 +223,25 @@ class ThreadCalls(Calls[Channel]):
         Raises:
             CallFailed: the call failed.
         """
-        with self.begin(name, once=once) as call:
-            method = call.method
+        with self.begin(name, timeout, once=once) as call:
+            method, options = call.method, call.options
             if method.is_unary:
-                message, trailing = self.channel.unary(
-                    method.path,
-                    method.serialize(request),
-                    timeout=timeout,
-                    metadata=call.metadata,
-                    repeat=call.repeats,
-                )
+                data = method.serialize(request)
+                message, trailing = self.channel.unary(method.path, data, options)
                 return method.deserialize(message), trailing
-            repeating, left = self._repeating(timeout)
+            repeating, left = self._repeating(options)
 
             def attempt() -> tuple[Any, Metadata]:
-                stream = self.channel.stream(method.path, timeout=left(), metadata=call.metadata)
+                stream = self.channel.stream(method.path, left())
                 return run(_said(method, stream, request), lambda step: step()), stream.trailing
 
-            return repeating.run(attempt) if call.repeats else attempt()
+            return repeating.run(attempt) if options.repeat else attempt()
 
     def start(self, name: str, request: Any, timeout: float | None, *, once: bool = False) -> Call:
         """Starts a call with one request and one reply, whose bytes are its result."""
-        begun = self.begin(name, once=once)
-        call = self.channel.start(
-            begun.method.path,
-            begun.method.serialize(request),
-            timeout=timeout,
-            metadata=begun.metadata,
-            repeat=begun.repeats,
-        )
+        begun = self.begin(name, timeout, once=once)
+        method = begun.method
+        call = self.channel.start(method.path, method.serialize(request), begun.options)
         ended = begun.ended
         if ended is not None:
             call.add_done_callback(lambda over: ended(_code_of(over.exception())))
@@ -261,10 +253,9 @@ class ThreadCalls(Calls[Channel]):
         Raises:
             CallFailed: the server cannot be reached.
         """
-        call = self.begin("InferStream")
-        path, ended = call.method.path, call.ended
+        call = self.begin("InferStream", None)
         try:
-            return self.channel.stream(path, metadata=call.metadata, ended=ended)
+            return self.channel.stream(call.method.path, call.options, call.ended)
         except CallFailed as failure:
             call.__exit__(None, failure, None)
             raise
@@ -276,33 +267,25 @@ class TaskCalls(Calls[AsyncChannel]):
     async def ask(
         self, name: str, request: Any, timeout: float | None, *, once: bool = False
     ) -> tuple[Any, Metadata]:
-        with self.begin(name, once=once) as call:
-            method = call.method
+        with self.begin(name, timeout, once=once) as call:
+            method, options = call.method, call.options
             if method.is_unary:
-                message, trailing = await self.channel.unary(
-                    method.path,
-                    method.serialize(request),
-                    timeout=timeout,
-                    metadata=call.metadata,
-                    repeat=call.repeats,
-                )
+                data = method.serialize(request)
+                message, trailing = await self.channel.unary(method.path, data, options)
                 return method.deserialize(message), trailing
-            repeating, left = self._repeating(timeout)
+            repeating, left = self._repeating(options)
 
             async def attempt() -> tuple[Any, Metadata]:
-                stream = await self.channel.stream(
-                    method.path, timeout=left(), metadata=call.metadata
-                )
+                stream = await self.channel.stream(method.path, left())
                 said = _said(method, stream, request)
                 return await run_on_loop(said, lambda step: step()), stream.trailing
 
-            return await (repeating.run_on_loop(attempt) if call.repeats else attempt())
+            return await (repeating.run_on_loop(attempt) if options.repeat else attempt())
 
     async def stream(self) -> AsyncStream:
-        call = self.begin("InferStream")
-        path, ended = call.method.path, call.ended
+        call = self.begin("InferStream", None)
         try:
-            return await self.channel.stream(path, metadata=call.metadata, ended=ended)
+            return await self.channel.stream(call.method.path, call.options, call.ended)
         except CallFailed as failure:
             call.__exit__(None, failure, None)
             raise

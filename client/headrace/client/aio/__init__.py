@@ -17,7 +17,7 @@ from headrace.client.aio.request import InferRequest
 from headrace.client.aio.session import Session
 from headrace.client.balancing.addresses import Choosing, Targets
 from headrace.client.balancing.options import Balancing
-from headrace.client.channel.channel import CallFailed, Reply
+from headrace.client.channel.channel import CallFailed, CallOptions, Reply
 from headrace.client.channel.connecting.names import DEFAULT_TARGET
 from headrace.client.channel.grpcio import AsyncGrpcChannel
 from headrace.client.channel.tasks.channel import LoopChannel
@@ -175,7 +175,7 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
             CallFailed: it does not tell.
         """
         self.check_open()
-        return await self.calls.channel.unary(transport.CHECK, b"", timeout=seconds)
+        return await self.calls.channel.unary(transport.CHECK, b"", CallOptions(seconds))
 
     async def run(self, steps: Plan[T]) -> T:
         """Runs a plan to its end."""

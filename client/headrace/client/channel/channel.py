@@ -6,6 +6,7 @@ to `headrace.client.transport`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -103,6 +104,29 @@ class Reply(NamedTuple):
     trailing: Metadata
 
 
+class CallOptions(NamedTuple):
+    """How a call is made.
+
+    Attributes:
+        timeout: in seconds; None for no limit. It covers connecting and repeats, and the server is
+            told.
+        metadata: what is sent with it.
+        repeat: whether it is sent again, after a pause, if the server cannot be reached, is
+            UNAVAILABLE, or drops it.
+    """
+
+    timeout: float | None = None
+    metadata: Metadata = ()
+    repeat: bool = False
+
+    def deadline(self) -> float | None:
+        """When the time of a call that begins now is up, on Python's monotonic clock."""
+        return None if self.timeout is None else time.monotonic() + self.timeout
+
+
+PLAIN: Final = CallOptions()
+
+
 class Call(Protocol):
     """A call that was started. Thread-safe."""
 
@@ -163,28 +187,16 @@ class MessageStream(Protocol):
 class Channel(Protocol):
     """The calls to one server, for threads. Thread-safe.
 
-    It connects with the first call, and again whenever that is needed.
-
-    - `timeout` is in seconds; None for no limit. It covers connecting and repeats, and the server
-      is told.
-    - A call that the server surely did not begin is sent again at once. With `repeat`, it is also
-      sent again, after a pause, if the server cannot be reached, is UNAVAILABLE, or drops it.
-    - After a fork, the child's calls use a connection of its own.
+    It connects with the first call, and again whenever that is needed. A call that the server
+    surely did not begin is sent again at once. After a fork, the child's calls use a connection of
+    its own.
     """
 
     @property
     def state(self) -> grpc.ChannelConnectivity:
         """Whether there is a connection, as far as is known."""
 
-    def unary(
-        self,
-        method: str,
-        request: Request,
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-        repeat: bool = False,
-    ) -> Reply:
+    def unary(self, method: str, request: Request, options: CallOptions = PLAIN) -> Reply:
         """Sends one message and waits for the one reply.
 
         Args:
@@ -195,24 +207,11 @@ class Channel(Protocol):
             ValueError: the metadata cannot be sent.
         """
 
-    def start(
-        self,
-        method: str,
-        request: Request,
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-        repeat: bool = False,
-    ) -> Call:
+    def start(self, method: str, request: Request, options: CallOptions = PLAIN) -> Call:
         """Sends one message and does not wait. The arguments are those of `unary`."""
 
     def stream(
-        self,
-        method: str,
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-        ended: Ended | None = None,
+        self, method: str, options: CallOptions = PLAIN, ended: Ended | None = None
     ) -> MessageStream:
         """Begins a call with many messages, of one side or of both.
 
@@ -257,24 +256,11 @@ class AsyncChannel(Protocol):
     def state(self) -> grpc.ChannelConnectivity:
         """As `Channel.state`, of the running loop's connection."""
 
-    async def unary(
-        self,
-        method: str,
-        request: Request,
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-        repeat: bool = False,
-    ) -> Reply:
+    async def unary(self, method: str, request: Request, options: CallOptions = PLAIN) -> Reply:
         """As `Channel.unary`. If the task is cancelled, so is the call."""
 
     async def stream(
-        self,
-        method: str,
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-        ended: Ended | None = None,
+        self, method: str, options: CallOptions = PLAIN, ended: Ended | None = None
     ) -> AsyncStream:
         """As `Channel.stream`."""
 

@@ -15,9 +15,11 @@ import grpc
 import grpc.aio
 
 from headrace.client.channel.channel import (
+    PLAIN,
     AsyncStream,
     Call,
     CallFailed,
+    CallOptions,
     Ended,
     Message,
     MessageStream,
@@ -57,17 +59,9 @@ class GrpcChannel:
     def state(self) -> grpc.ChannelConnectivity:
         return self._state
 
-    def unary(
-        self,
-        method: str,
-        request: Request,
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-        repeat: bool = False,
-    ) -> Reply:
+    def unary(self, method: str, request: Request, options: CallOptions = PLAIN) -> Reply:
         _check(self._process)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = options.deadline()
         ask = self._channel.unary_unary(method)
         data = _joined(request)
 
@@ -75,36 +69,27 @@ class GrpcChannel:
             if self._state is _States.SHUTDOWN:
                 raise closed()
             try:
-                reply, call = ask.with_call(data, timeout=_left(deadline), metadata=metadata)
+                reply, call = ask.with_call(
+                    data, timeout=_left(deadline), metadata=options.metadata
+                )
             except grpc.RpcError as error:
                 raise _failure(error) from None
             return Reply(reply, _plain(call.trailing_metadata()))
 
-        return Repeating(self._repeats, deadline, repeat=repeat).run(attempt)
+        return Repeating(self._repeats, deadline, repeat=options.repeat).run(attempt)
 
-    def start(
-        self,
-        method: str,
-        request: Request,
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-        repeat: bool = False,  # noqa: ARG002 - the interface has it
-    ) -> Call:
+    def start(self, method: str, request: Request, options: CallOptions = PLAIN) -> Call:
         _check(self._process)
         ask = self._channel.unary_unary(method)
+        timeout, metadata, _ = options
         return _Started(ask.future(_joined(request), timeout=timeout, metadata=metadata))
 
     def stream(
-        self,
-        method: str,
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-        ended: Ended | None = None,
+        self, method: str, options: CallOptions = PLAIN, ended: Ended | None = None
     ) -> MessageStream:
         _check(self._process)
         begin = self._channel.stream_stream(method)
+        timeout, metadata, _ = options
         return _Stream(lambda out: begin(out, timeout=timeout, metadata=metadata), ended)
 
     def close(self) -> None:
@@ -210,24 +195,16 @@ class AsyncGrpcChannel:
     def state(self) -> grpc.ChannelConnectivity:
         return _States.SHUTDOWN if self._is_closed else self._channel.get_state()
 
-    async def unary(
-        self,
-        method: str,
-        request: Request,
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-        repeat: bool = False,
-    ) -> Reply:
+    async def unary(self, method: str, request: Request, options: CallOptions = PLAIN) -> Reply:
         _check(self._process)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = options.deadline()
         ask = self._channel.unary_unary(method)
         data = _joined(request)
 
         async def attempt() -> Reply:
             if self._is_closed:
                 raise closed()
-            call = ask(data, timeout=_left(deadline), metadata=metadata)
+            call = ask(data, timeout=_left(deadline), metadata=options.metadata)
             try:
                 return Reply(await call, _plain(await call.trailing_metadata()))
             except grpc.aio.AioRpcError as error:
@@ -235,19 +212,15 @@ class AsyncGrpcChannel:
             except asyncio.CancelledError:
                 raise await _dropped(call) from None
 
-        return await Repeating(self._repeats, deadline, repeat=repeat).run_on_loop(attempt)
+        return await Repeating(self._repeats, deadline, repeat=options.repeat).run_on_loop(attempt)
 
     async def stream(
-        self,
-        method: str,
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-        ended: Ended | None = None,
+        self, method: str, options: CallOptions = PLAIN, ended: Ended | None = None
     ) -> AsyncStream:
         _check(self._process)
         begin = self._channel.stream_stream(method)
-        return _AsyncStream(begin(timeout=timeout, metadata=metadata), ended)
+        call = begin(timeout=options.timeout, metadata=options.metadata)
+        return _AsyncStream(call, ended)
 
     async def close(self) -> None:
         self._is_closed = True

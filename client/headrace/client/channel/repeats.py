@@ -35,10 +35,9 @@ class Repeats:
         deposit: notes a call that may be repeated.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._budget = RetryBudget(_RATIO, clock())
+        self._budget = RetryBudget(_RATIO, time.monotonic())
         self.deposit = self._budget.deposit
 
     def inherit(self) -> None:
@@ -47,14 +46,14 @@ class Repeats:
     def withdraw(self) -> bool:
         """Whether a call that a server may have begun is sent again, which then counts."""
         with self._lock:
-            return self._budget.withdraw(self.clock())
+            return self._budget.withdraw(time.monotonic())
 
 
 class Repeating:
     """The attempts of one call. Not thread-safe.
 
     Args:
-        deadline: the call's, on the channel's clock.
+        deadline: the call's, on Python's monotonic clock.
         repeat: whether the call may run twice.
     """
 
@@ -107,7 +106,7 @@ class Repeating:
         pause = self._pause(failure)
         if pause is None:
             return None
-        if self._deadline is not None and self._budget.clock() + pause >= self._deadline:
+        if self._deadline is not None and time.monotonic() + pause >= self._deadline:
             return None
         return pause
 

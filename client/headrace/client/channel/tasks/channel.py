@@ -15,11 +15,12 @@ import grpc
 from headrace.client.channel import bounds
 from headrace.client.channel.answers import Answer, StreamAnswer, unpacked
 from headrace.client.channel.channel import (
+    PLAIN,
     AsyncStream,
     CallFailed,
+    CallOptions,
     Ended,
     Message,
-    Metadata,
     Reply,
     Request,
     cancelled,
@@ -82,36 +83,23 @@ class LoopChannel:
 
     # -- calls --
 
-    async def unary(
-        self,
-        method: str,
-        request: Request,
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-        repeat: bool = False,
-    ) -> Reply:
+    async def unary(self, method: str, request: Request, options: CallOptions = PLAIN) -> Reply:
         check_size(request, self._max_message_bytes)
-        if timeout is not None and timeout <= 0:
+        if options.timeout is not None and options.timeout <= 0:
             raise late()
-        deadline = None if timeout is None else time.monotonic() + timeout
-        call = method, request, deadline, metadata
+        deadline = options.deadline()
+        call = method, request, options, deadline
         try:
-            return await self._attempt_unary(*call, repeat=repeat)
+            return await self._attempt_unary(*call)
         except CallFailed as failure:
-            attempt = partial(self._attempt_unary, *call, repeat=repeat)
-            repeating = Repeating(self._repeats, deadline, repeat=repeat)
+            attempt = partial(self._attempt_unary, *call)
+            repeating = Repeating(self._repeats, deadline, repeat=options.repeat)
             return await repeating.run_on_loop(attempt, failure)
 
     async def _attempt_unary(
-        self,
-        method: str,
-        request: Request,
-        deadline: float | None,
-        metadata: Metadata,
-        *,
-        repeat: bool,
+        self, method: str, request: Request, options: CallOptions, deadline: float | None
     ) -> Reply:
+        _, metadata, repeat = options
         here = self._loops.get(asyncio.get_running_loop())
         connection = None if here is None else here.current
         if connection is None or not connection.may_take(repeat=repeat):
@@ -129,16 +117,11 @@ class LoopChannel:
         return _new(Reply, (message, call.trailing))
 
     async def stream(
-        self,
-        method: str,
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-        ended: Ended | None = None,
+        self, method: str, options: CallOptions = PLAIN, ended: Ended | None = None
     ) -> AsyncStream:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = options.deadline()
         connection = await self._connection(deadline, repeat=False)
-        block = self._blocks.block(method, deadline, metadata)
+        block = self._blocks.block(method, deadline, options.metadata)
         return LoopStream(connection, block, deadline, self._max_message_bytes, ended)
 
     async def close(self) -> None:

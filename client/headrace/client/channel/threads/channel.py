@@ -15,12 +15,13 @@ import grpc
 from headrace.client.channel import bounds
 from headrace.client.channel.answers import Answer, StreamAnswer, unpacked
 from headrace.client.channel.channel import (
+    PLAIN,
     Call,
     CallFailed,
+    CallOptions,
     Ended,
     Message,
     MessageStream,
-    Metadata,
     Reply,
     Request,
     cancelled,
@@ -109,35 +110,22 @@ class SocketChannel:
 
     # -- calls --
 
-    def unary(
-        self,
-        method: str,
-        request: Request,
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-        repeat: bool = False,
-    ) -> Reply:
+    def unary(self, method: str, request: Request, options: CallOptions = PLAIN) -> Reply:
         check_size(request, self.max_message_bytes)
-        if timeout is not None and timeout <= 0:
+        if options.timeout is not None and options.timeout <= 0:
             raise late()
-        deadline = None if timeout is None else time.monotonic() + timeout
-        call = method, request, deadline, metadata
+        deadline = options.deadline()
+        call = method, request, options, deadline
         try:
-            return self._attempt_unary(*call, repeat=repeat)
+            return self._attempt_unary(*call)
         except CallFailed as failure:
-            attempt = partial(self._attempt_unary, *call, repeat=repeat)
-            return Repeating(self.repeats, deadline, repeat=repeat).run(attempt, failure)
+            attempt = partial(self._attempt_unary, *call)
+            return Repeating(self.repeats, deadline, repeat=options.repeat).run(attempt, failure)
 
     def _attempt_unary(
-        self,
-        method: str,
-        request: Request,
-        deadline: float | None,
-        metadata: Metadata,
-        *,
-        repeat: bool,
+        self, method: str, request: Request, options: CallOptions, deadline: float | None
     ) -> Reply:
+        _, metadata, repeat = options
         while True:
             connection = self._connection
             if connection is None or not connection.may_take(repeat=repeat):
@@ -161,16 +149,8 @@ class SocketChannel:
                 message = unpacked(message)
             return _new(Reply, (message, call.trailing))
 
-    def start(
-        self,
-        method: str,
-        request: Request,
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-        repeat: bool = False,
-    ) -> Call:
-        call = StartedCall(self, method, request, timeout, metadata, repeat=repeat)
+    def start(self, method: str, request: Request, options: CallOptions = PLAIN) -> Call:
+        call = StartedCall(self, method, request, options)
         try:
             check_size(request, self.max_message_bytes)
         except CallFailed as failure:
@@ -181,17 +161,12 @@ class SocketChannel:
         return call
 
     def stream(
-        self,
-        method: str,
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-        ended: Ended | None = None,
+        self, method: str, options: CallOptions = PLAIN, ended: Ended | None = None
     ) -> MessageStream:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = options.deadline()
         while True:
             connection = self.connection(deadline, repeat=False)
-            block = self.blocks.block(method, deadline, metadata)
+            block = self.blocks.block(method, deadline, options.metadata)
             stream = SocketStream(self, connection, block, deadline, ended)
             if connection.begin(stream):
                 return stream

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from headrace.client.channel.answers import Answer
-from headrace.client.channel.channel import CallFailed, Metadata, Reply, Request, cancelled, late
+from headrace.client.channel.channel import CallFailed, CallOptions, Reply, Request, cancelled, late
 from headrace.client.channel.repeats import Repeating, Repeats
 from headrace.client.channel.requests import Blocks
 from headrace.client.channel.threads.attendant import Helper
@@ -56,23 +56,16 @@ class StartedCall:
     """
 
     def __init__(
-        self,
-        channel: Launcher,
-        method: str,
-        request: Request,
-        timeout: float | None,
-        metadata: Metadata,
-        *,
-        repeat: bool,
+        self, channel: Launcher, method: str, request: Request, options: CallOptions
     ) -> None:
-        now = time.monotonic()
-        self.due = float("inf") if timeout is None else now + timeout
+        deadline = options.deadline()
+        self.due = float("inf") if deadline is None else deadline
         self._channel = channel
         self._method = method
         self._request: Request = request
-        self._metadata = metadata
+        self._metadata = options.metadata
         self._deadline = self.due
-        self._repeating = Repeating(channel.repeats, self.due, repeat=repeat)
+        self._repeating = Repeating(channel.repeats, self.due, repeat=options.repeat)
         self._connection: SharedConnection | None = None
         self._outcome: futures.Future[Reply] = futures.Future()
         self._unwanted: CallFailed | None = None
