@@ -43,8 +43,7 @@ def _method(make: Callable[P, Plan[T]]) -> Callable[Concatenate[Client, P], T]:
     def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self.run(make(*args, **kwargs))
 
-    plan.present(method, make, bound=False)
-    return method
+    return plan.present(method, make, bound=False)
 
 
 def _loading_method(
@@ -55,8 +54,7 @@ def _loading_method(
     def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Network:
         return Network(self, self.run(make(*args, **kwargs)))
 
-    plan.present(method, make, bound=False)
-    return method
+    return plan.present(method, make, bound=False)
 
 
 def _network_method(
@@ -67,8 +65,7 @@ def _network_method(
     def method(self: Network, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return run(make(self, *args, **kwargs), self.client.do)
 
-    plan.present(method, make, bound=True)
-    return method
+    return plan.present(method, make, bound=True)
 
 
 class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
@@ -174,13 +171,6 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def check_open(self) -> None:
-        """
-        Raises:
-            FailedPrecondition: the client is closed.
-        """
-        self.calls.check_open()
 
     def probe(self, seconds: float) -> Call:
         """Asks the server for its health."""

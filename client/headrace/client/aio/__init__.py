@@ -47,8 +47,7 @@ def _method(
     async def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.run(make(*args, **kwargs))
 
-    plan.present(method, make, bound=False)
-    return method
+    return plan.present(method, make, bound=False)
 
 
 def _loading_method(
@@ -59,8 +58,7 @@ def _loading_method(
     async def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Network:
         return Network(self, await self.run(make(*args, **kwargs)))
 
-    plan.present(method, make, bound=False)
-    return method
+    return plan.present(method, make, bound=False)
 
 
 def _network_method(
@@ -71,8 +69,7 @@ def _network_method(
     async def method(self: Network, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await run_on_loop(make(self, *args, **kwargs), self.client.do)
 
-    plan.present(method, make, bound=True)
-    return method
+    return plan.present(method, make, bound=True)
 
 
 class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
@@ -160,13 +157,6 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    def check_open(self) -> None:
-        """
-        Raises:
-            FailedPrecondition: the client is closed.
-        """
-        self.calls.check_open()
 
     async def probe(self, seconds: float) -> Reply:
         """Asks the server for its health.

@@ -93,6 +93,7 @@ class Choosing:
     """
 
     _balanced: ClassVar[str] = ""
+    calls: Any
 
     def __init_subclass__(cls, balanced: str = "") -> None:
         cls._balanced = balanced
@@ -103,3 +104,10 @@ class Choosing:
         if cls._balanced and is_several(target, balance):
             cls = import_module(cls._balanced).BalancedClient
         return super().__new__(cls)
+
+    def check_open(self) -> None:
+        """
+        Raises:
+            FailedPrecondition: the client is closed.
+        """
+        self.calls.check_open()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import grpc
@@ -21,8 +22,9 @@ from headrace.client.errors import Error, FailedPrecondition, Unavailable, from_
 from headrace.client.forks import tell_of_forks
 from headrace.client.info import NetworkInfo
 from headrace.client.plans import client_plans
-from headrace.client.plans.plan import Plan
+from headrace.client.plans.plan import Plan, checked_seconds
 from headrace.client.security import Endpoint
+from headrace.client.transport import DEFAULT_MESSAGE_BYTES, DEFAULT_TIMEOUT_SECONDS
 from headrace.wire.errors import ErrorDetails
 
 C = TypeVar("C")
@@ -37,13 +39,13 @@ class Servers(Generic[C]):
     for all calls that are about this server. Thread-safe; `_lock` guards the connections.
 
     Args:
-        target: what the user named.
-        balance: as the user gave it.
-        connect: makes a client of one server.
+        kind: the class of a client of one server.
         wake: as for `Fleet`.
+        target, balance, timeout, max_message_bytes, shared_memory: as the user gave them.
         security: the arguments of `Endpoint` after the target.
 
     Attributes:
+        timeout_seconds: that of a call without one of its own.
         endpoint: what all servers have in common. str() of it names them all.
         name: host and port to look up in DNS; None if the target lists all servers.
         closed: whether the client is closed.
@@ -54,14 +56,17 @@ class Servers(Generic[C]):
 
     def __init__(
         self,
+        kind: Callable[..., C],
+        wake: Callable[[], object],
         target: Targets,
         *,
-        balance: Balancing | bool,
-        shared_memory: bool | None,
-        connect: Callable[[Endpoint], C],
-        wake: Callable[[], object],
+        balance: Balancing | bool = True,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        max_message_bytes: int = DEFAULT_MESSAGE_BYTES,
+        shared_memory: bool | None = None,
         **security: Any,
     ) -> None:
+        self.timeout_seconds = checked_seconds(timeout)
         if not isinstance(balance, Balancing | bool):
             raise invalid(
                 "balance",
@@ -81,7 +86,7 @@ class Servers(Generic[C]):
         else:
             addresses = []
             self.endpoint = Endpoint(str(target), **security)
-        self._connect = connect
+        self._connect = partial(kind, timeout=timeout, max_message_bytes=max_message_bytes)
         self._lock = threading.Lock()
         self._pinned: dict[str, C] = {}
         self.closed = False

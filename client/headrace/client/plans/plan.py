@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from headrace.client.errors import invalid
 
+M = TypeVar("M", bound=Callable[..., Any])
 T = TypeVar("T")
 
 IDEMPOTENT: Final = (
@@ -100,8 +101,8 @@ class Budget:
         return cls(math.inf if timeout is None else timeout)
 
 
-def present(method: Callable[..., Any], plan: Callable[..., Any], *, bound: bool) -> None:
-    """Gives a client's method the name, signature and docstring of its plan.
+def present(method: M, plan: Callable[..., Any], *, bound: bool) -> M:
+    """The method of a client with the name, signature and docstring of its plan.
 
     Args:
         bound: whether the plan's first parameter is the network, that is the method's `self`.
@@ -113,6 +114,7 @@ def present(method: Callable[..., Any], plan: Callable[..., Any], *, bound: bool
     method.__qualname__ = plan.__name__
     method.__doc__ = plan.__doc__
     method.__signature__ = inspect.Signature([this, *parameters])  # type: ignore[attr-defined]
+    return method
 
 
 _ENDLESS_SECONDS: Final = 1e9

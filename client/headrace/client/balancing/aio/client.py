@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
-from headrace.client import transport
 from headrace.client.aio import Client
 from headrace.client.balancing import connections
 from headrace.client.balancing.addresses import Targets, resolve
@@ -15,7 +14,6 @@ from headrace.client.balancing.aio.watch import Watch
 from headrace.client.balancing.attempts import At, RequestAttempts, routed
 from headrace.client.balancing.connections import Servers
 from headrace.client.balancing.fleet import Server
-from headrace.client.balancing.options import Balancing
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo, QueryResult
 from headrace.client.plans import client_plans, plan
@@ -30,16 +28,14 @@ def _on_all(make: Callable[..., Plan[Any]]) -> Any:
     async def method(self: BalancedClient, /, *args: Any, **kwargs: Any) -> Any:
         return (await self.on_all(make, *args, **kwargs))[0]
 
-    plan.present(method, make, bound=False)
-    return method
+    return plan.present(method, make, bound=False)
 
 
 def _loading_on_all(make: Callable[..., Plan[NetworkInfo]]) -> Any:
     async def method(self: BalancedClient, /, *args: Any, **kwargs: Any) -> BalancedNetwork:
         return BalancedNetwork(self, (await self.on_all(make, *args, **kwargs))[0])
 
-    plan.present(method, make, bound=False)
-    return method
+    return plan.present(method, make, bound=False)
 
 
 class BalancedClient(Client):
@@ -49,32 +45,12 @@ class BalancedClient(Client):
     while the client has work.
     """
 
-    def __init__(
-        self,
-        target: Targets,
-        *,
-        balance: Balancing | bool = True,
-        timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,
-        max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
-        shared_memory: bool | None = None,
-        **security: Any,
-    ) -> None:
-        self.timeout_seconds = plan.checked_seconds(timeout)
+    def __init__(self, target: Targets, **options: Any) -> None:
         self.pool = None
         self._background = set()
-
-        def connect(endpoint: Any) -> Client:
-            return Client(endpoint, timeout=timeout, max_message_bytes=max_message_bytes)
-
         self._watch = Watch(self)
-        self.group: Servers[Client] = Servers(
-            target,
-            balance=balance,
-            shared_memory=shared_memory,
-            connect=connect,
-            wake=self._watch.wake,
-            **security,
-        )
+        self.group: Servers[Client] = Servers(Client, self._watch.wake, target, **options)
+        self.timeout_seconds = self.group.timeout_seconds
         self.fleet = self.group.fleet
         self.endpoint = self.group.endpoint
         self.target = self.endpoint.address

@@ -19,8 +19,7 @@ def _on_all(make: Callable[..., Plan[Any]]) -> Any:
     async def method(self: BalancedNetwork, /, *args: Any, **kwargs: Any) -> None:
         await self.client.on_all(make, self, *args, **kwargs)
 
-    plan.present(method, make, bound=True)
-    return method
+    return plan.present(method, make, bound=True)
 
 
 class BalancedNetwork(Network):

@@ -9,13 +9,11 @@ from collections.abc import Callable
 from concurrent import futures
 from typing import Any, Final, Self, TypeVar
 
-from headrace.client import transport
 from headrace.client.balancing import connections
 from headrace.client.balancing.addresses import Targets, resolve
 from headrace.client.balancing.attempts import At, RequestAttempts, routed
 from headrace.client.balancing.connections import Servers
 from headrace.client.balancing.fleet import Server
-from headrace.client.balancing.options import Balancing
 from headrace.client.balancing.sync.hedge import HedgedFuture
 from headrace.client.balancing.sync.network import BalancedNetwork
 from headrace.client.balancing.sync.request import BalancedFuture
@@ -38,16 +36,14 @@ def _on_all(make: Callable[..., Plan[Any]]) -> Any:
     def method(self: BalancedClient, /, *args: Any, **kwargs: Any) -> Any:
         return self.on_all(make, *args, **kwargs)[0]
 
-    plan.present(method, make, bound=False)
-    return method
+    return plan.present(method, make, bound=False)
 
 
 def _loading_on_all(make: Callable[..., Plan[NetworkInfo]]) -> Any:
     def method(self: BalancedClient, /, *args: Any, **kwargs: Any) -> BalancedNetwork:
         return BalancedNetwork(self, self.on_all(make, *args, **kwargs)[0])
 
-    plan.present(method, make, bound=False)
-    return method
+    return plan.present(method, make, bound=False)
 
 
 class _StartedCalls:
@@ -77,32 +73,12 @@ class BalancedClient(Client):
     for their health and looks names up. `_lock` guards the routes and the pinned clients.
     """
 
-    def __init__(
-        self,
-        target: Targets,
-        *,
-        balance: Balancing | bool = True,
-        timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,
-        max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
-        shared_memory: bool | None = None,
-        **security: Any,
-    ) -> None:
-        self.timeout_seconds = plan.checked_seconds(timeout)
+    def __init__(self, target: Targets, **options: Any) -> None:
         self.pool = None
-
-        def connect(endpoint: Any) -> Client:
-            return Client(endpoint, timeout=timeout, max_message_bytes=max_message_bytes)
-
         self.watch = Watch(weakref.proxy(self))
         weakref.finalize(self, self.watch.stop).atexit = False  # `close_at_exit` is for that
-        self.group: Servers[Client] = Servers(
-            target,
-            balance=balance,
-            shared_memory=shared_memory,
-            connect=connect,
-            wake=self.watch.wake,
-            **security,
-        )
+        self.group: Servers[Client] = Servers(Client, self.watch.wake, target, **options)
+        self.timeout_seconds = self.group.timeout_seconds
         self.fleet = self.group.fleet
         self.endpoint = self.group.endpoint
         self.target = self.endpoint.address
