@@ -79,6 +79,7 @@ class TestOpenVino(OpenVinoValues, DeviceConformance):
         plugin.close()
 
 
+@pytest.mark.long
 class TestOpenVinoInTheServersProcess(
     OpenVinoValues,
     LoadConformance,
@@ -88,6 +89,8 @@ class TestOpenVinoInTheServersProcess(
     ProfilingConformance,
 ):
     @pytest.fixture
-    def plugin(self, services: Services, compiler: Compiler) -> Plugin:
+    def plugin(self, services: Services, compiler: Compiler) -> Iterator[Plugin]:
         compiling = CompilingPlugin("OPENVINO", services, {}, lambda: compiler)
-        return OpenVinoPlugin("OPENVINO", services, {}, compiling)
+        plugin = OpenVinoPlugin("OPENVINO", services, {}, compiling)
+        yield plugin
+        plugin.close()

@@ -20,11 +20,8 @@ def no_leaks() -> Iterator[None]:
     """
     threads, descriptors = set(threading.enumerate()), _open_descriptors()
     gc.freeze()  # so that each collection looks at new objects only
-    try:
-        yield
-        gc.collect()
-    finally:
-        gc.unfreeze()
+    yield
+    gc.collect()
     for thread in set(threading.enumerate()) - threads:
         thread.join(_PATIENCE_SECONDS)
     left = [thread.name for thread in set(threading.enumerate()) - threads]
