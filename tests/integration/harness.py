@@ -26,6 +26,7 @@ from headrace.v1 import inference_engine_pb2_grpc as rpc
 from headrace.wire.codec import Value, decode_values, encode_values
 from headrace.wire.errors import ErrorDetails, from_status, from_trailing_metadata
 from headrace.wire.parameters import decode_parameter
+from tests.support.forked import Forked
 from tests.support.patience import PATIENCE_SECONDS
 
 CALL_SECONDS = PATIENCE_SECONDS
@@ -44,13 +45,7 @@ class Server:
         before: Sequence[str] = (),  # a program that starts the server
     ) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
-        self.process = subprocess.Popen(
-            [*before, *command_line(options)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, **(environment or {})},
-        )
+        self.process = started([*before, *command_line(options)], self._log, environment or {})
         assert self.process.stdout is not None
         with self.process.stdout as output:
             line = output.readline()  # ends when the server is ready, or with the process
@@ -188,16 +183,31 @@ class Server:
 
 def refused_start(*options: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Starts a server that cannot start; its exit code, and what it said on stderr."""
-    ended = subprocess.run(
-        command_line(options),
+    with tempfile.TemporaryFile() as log:
+        process = started(command_line(options), log, environment or {})
+        assert process.stdout is not None
+        with process.stdout as output:
+            assert not output.readline()
+        code = process.wait(PATIENCE_SECONDS)
+        log.seek(0)
+        return code, log.read().decode()
+
+
+def started(
+    command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]
+) -> Forked | subprocess.Popen[bytes]:
+    """A server's process. It is forked where that makes no difference."""
+    environment = {**os.environ, **environment}
+    usual = command_line(())
+    if command[: len(usual)] == usual and Forked.can_have(environment):
+        return Forked(command[3:], environment, log.fileno())
+    return subprocess.Popen(
+        command,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        env={**os.environ, **(environment or {})},
-        check=False,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=environment,
     )
-    return ended.returncode, ended.stderr
 
 
 def command_line(options: Iterable[str]) -> list[str]:

@@ -28,8 +28,7 @@ def serving(folder: Path, config: str, devices: str) -> Iterator[Server]:
     """A server with these plugin tables and devices, which ends cleanly with the context."""
     file = folder / "headrace.toml"
     file.write_text(config, "utf-8")
-    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
-    with Server("--config", str(file), "--devices", devices, environment=environment) as running:
+    with Server("--config", str(file), "--devices", devices) as running:
         yield running
         assert running.stop() == 0, running.log()
 

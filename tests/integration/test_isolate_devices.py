@@ -45,7 +45,7 @@ def relu(name: str, layer: str = "") -> Case:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     path: Path = tmp_path_factory.mktemp("isolate") / "headrace.toml"
     path.write_text(_CONFIG)
-    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "HEADRACE_ISOLATE_DEVICES": "yes"}
+    environment = {"HEADRACE_ISOLATE_DEVICES": "yes"}
     options = ("--config", str(path), "--devices", _DEVICES)
     with Server(*options, environment=environment) as running:
         for device in ("CPU", "FRAGILE", "UNGUARDED"):

@@ -31,9 +31,9 @@ from tests.integration.harness import (
 from tests.integration.listed_devices import held
 from tests.support.crashing_device import CRASH
 
-CRASHES = int(os.environ.get("CRASHES", "3"))
+CRASHES = int(os.environ.get("CRASHES", "2"))
 """Of these there were 50 for the record, and ten kills."""
-KILLS = int(os.environ.get("KILLS", "2"))
+KILLS = int(os.environ.get("KILLS", "1"))
 _CALLERS = 2
 _CONFIG = """
 [plugins.FRAGILE]
@@ -69,9 +69,8 @@ def config_file(folder: Path) -> Path:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
     options = ("--config", str(config_file(tmp_path)), "--devices", "APART,CPU,FRAGILE")
-    with Server(*options, environment=environment) as running:
+    with Server(*options) as running:
         yield running
 
 
@@ -272,9 +271,8 @@ def test_the_server_drains_through_its_workers(server: Server) -> None:
 
 
 def test_a_worker_that_stands_still_keeps_no_server_from_stopping(tmp_path: Path) -> None:
-    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
     options = ("--config", str(config_file(tmp_path)), "--devices", "APART,FRAGILE")
-    with Server(*options, "--grace-seconds", "1", environment=environment) as server:
+    with Server(*options, "--grace-seconds", "1") as server:
         server.load(relu("r"), "APART")
         server.load(relu("f"), "FRAGILE")
         standing = children(server)

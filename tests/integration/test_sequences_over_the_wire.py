@@ -132,9 +132,8 @@ def test_a_crash_of_the_devices_process_keeps_the_states(tmp_path: Path) -> None
         '[plugins.FRAGILE]\nfactory = "tests.support.crashing_device:create_plugin"\n'
         '[plugins.FRAGILE.config]\nISOLATION = "PROCESS"\n'
     )
-    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
     options = ("--config", str(config), "--devices", "FRAGILE")
-    with Server(*options, environment=environment) as server, Client(server.address) as client:
+    with Server(*options) as server, Client(server.address) as client:
         network = client.load_network(SUM, device="FRAGILE", name="sum", config=STATES)
         with network.session() as session:
             assert doubled(session.infer(x(5))) == 10
