@@ -19,6 +19,8 @@ from tools.fuzz.devices.sweep.further_cases import further_cases
 from tools.fuzz.devices.sweep.ranks import RankSweep
 from tools.fuzz.devices.worker import run_device, run_device_together, run_reference, run_runtime
 
+pytestmark = pytest.mark.long
+
 SEED = 20
 SWEPT = ("Attention", "DFT", "QLinearConv", "STFT", "SequenceInsert", "ai.onnx.ml.Normalizer")
 NETWORKS = {"CPU": 15, "OPENVINO": 10, "HETERO:OPENVINO,CPU": 6, "BATCH:CPU(4)": 80}

@@ -21,7 +21,10 @@ from headrace.testing.suite.fixtures import Loader
 from tests.support import swiftshader
 from tests.support.borrowed_worker import worker_to_borrow
 
-pytestmark = pytest.mark.skipif(bool(swiftshader.lacking()), reason=swiftshader.lacking())
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(bool(swiftshader.lacking()), reason=swiftshader.lacking()),
+]
 
 
 @pytest.fixture(scope="module")

@@ -252,7 +252,13 @@ def test_virtual_devices_have_their_networks_from_the_cache(tmp_path: Path) -> N
         assert server.stop() == 0, server.log()
 
 
-@pytest.mark.parametrize("apart", [(), ("--isolate-devices",)], ids=["together", "isolated"])
+@pytest.mark.parametrize(
+    "apart",
+    [
+        pytest.param((), id="together"),
+        pytest.param(("--isolate-devices",), id="isolated", marks=pytest.mark.long),
+    ],
+)
 def test_networks_on_cpu_come_from_the_cache_after_a_restart(
     tmp_path: Path, apart: tuple[str, ...]
 ) -> None:

@@ -12,6 +12,8 @@ from tools.fuzz.devices.compare import differs
 from tools.fuzz.devices.variant import Variant, snippet
 
 pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.long
+
 NAMES = [
     "test_add_bcast",
     "test_cast_FLOAT_to_BFLOAT16",

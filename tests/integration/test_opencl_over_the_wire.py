@@ -58,6 +58,7 @@ def doubled(case: Case, turn: int) -> dict[str, Value]:
     return {name: np.asarray(value) * np.float32(turn + 1) for name, value in case.inputs.items()}
 
 
+@pytest.mark.long
 def test_auto_misses_no_opencl_where_no_driver_is_installed() -> None:
     with Server(environment={"OCL_ICD_VENDORS": "/nonexistent"}) as running:
         info = running.load(networks.add(), "AUTO", "m")
@@ -82,6 +83,7 @@ def test_a_network_whose_static_shapes_no_memory_holds_is_too_much_for_its_load(
     assert "no memory for the network" in details.message
 
 
+@pytest.mark.long
 def test_a_hundred_requests_at_once_on_two_networks_get_their_own_outputs(server: Server) -> None:
     cases = (networks.add(), networks.mlp())
     for case in cases:
@@ -120,6 +122,7 @@ def test_an_index_outside_of_what_it_picks_from_fails_alone(server: Server) -> N
     assert codes == ["OK", "INVALID_ARGUMENT"] * 3
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_under_load_loses_no_reply_and_gives_no_wrong_one(
     server: Server,
 ) -> None:

@@ -290,7 +290,10 @@ STAGES_OF_CLIENTS = tuple(stage for stage in STAGES if stage != "copy")  # that 
     ("stage", "more"),
     [
         *((stage, ()) for stage in STAGES_OF_CLIENTS),
-        *((stage, ("--cache-dir", "{}/cache")) for stage in STAGES_OF_CLIENTS),
+        *(
+            pytest.param(stage, ("--cache-dir", "{}/cache"), marks=pytest.mark.long)
+            for stage in STAGES_OF_CLIENTS
+        ),
         ("publish", ("--memory-budget", "KILLED=1GiB")),
     ],
 )

@@ -13,6 +13,8 @@ from headrace.testing import networks
 from headrace.testing.compare import assert_same_outputs
 from tests.integration.harness import Server
 
+pytestmark = pytest.mark.long
+
 HEADRACE = Path(sys.executable).with_name("headrace")
 
 

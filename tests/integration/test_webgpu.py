@@ -17,6 +17,8 @@ from tests.integration.child_processes import children
 from tests.integration.harness import Server, until
 from tests.support import swiftshader
 
+pytestmark = pytest.mark.long
+
 TOLERANCE = 1e-5
 SPLIT = """<ir_version: 8, opset_import: ["": 17]>
 split (float[2,2] x) => (float d) { [sum] s = Add(x, x) [positive] r = Relu(s) [det] d = Det(r) }"""

@@ -646,6 +646,7 @@ def plain(generator: VariantGenerator, operator: str) -> Variant:
     raise AssertionError(operator)
 
 
+@pytest.mark.long
 def test_each_fault_of_a_device_is_found_and_blamed_on_its_operator(campaign: Campaign) -> None:
     found = {(failure.operator, failure.verdict) for failure in campaign.failures.values()}
     assert found == {
@@ -714,18 +715,21 @@ def asked(lane: Lane, given: Any) -> Answer:
         lane.stop()
 
 
+@pytest.mark.long
 def test_a_device_that_hangs_is_given_up() -> None:
     device = Lane("UNSOUND", run_device, (DeviceUnderTest("UNSOUND", {}, UNSOUND),), 0.5)
     answer = asked(device, variant("g (float[n] a) => (float[n] b) { b = Neg(a) }", {"a": ONE}))
     assert (answer.how, answer.stage) == (How.HUNG, Stage.RUN)
 
 
+@pytest.mark.long
 def test_a_process_that_ends_at_its_start_says_why() -> None:
     device = Lane("A..B", run_device, (DeviceUnderTest("A..B"),), 20)
     with pytest.raises(Unavailable, match=r"ended at its start: exit status 1\n(.*\n)*.*'A\.\.B'"):
         device.start()
 
 
+@pytest.mark.long
 def test_a_process_that_ends_by_an_exception_says_which() -> None:
     class Broken:
         def __reduce__(self) -> Any:
@@ -736,6 +740,7 @@ def test_a_process_that_ends_by_an_exception_says_which() -> None:
     assert answer.text.startswith("exit status 1 ValueError: ")
 
 
+@pytest.mark.long
 def test_an_exception_before_a_variant_is_not_its_own() -> None:
     class Late:
         """Cannot be read at first."""
@@ -769,6 +774,7 @@ def test_an_operator_that_ends_the_process_again_and_again_is_skipped() -> None:
 # -- the command line --
 
 
+@pytest.mark.long
 def test_the_command_line_fails_where_a_device_does(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,

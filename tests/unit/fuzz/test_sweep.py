@@ -94,6 +94,7 @@ def test_equal_sizes_have_one_symbol(cases: list[BackendCase]) -> None:
                 assert symbols[name] == [f"size_{size}" for size in value.shape]
 
 
+@pytest.mark.long
 def test_layers_that_a_backend_fuses_are_swept_too() -> None:
     cases = further_cases(["fusion_*"])
     operators = {case.operator for case in cases}
@@ -132,6 +133,7 @@ def test_the_sweep_has_operators_that_onnx_has_no_cases_of() -> None:
     assert all(".SVM" in name for name in names)
 
 
+@pytest.mark.long
 def test_a_sweep_finds_a_device_that_ends(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [
         "--device",
@@ -150,6 +152,7 @@ def test_a_sweep_finds_a_device_that_ends(capsys: pytest.CaptureFixture[str]) ->
     assert "sweep of ranks" in printed
 
 
+@pytest.mark.long
 def test_a_variant_of_the_sweep_is_replayed(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--device", "TEMPLATE", "--second", "NONE", "--cases", "test_relu"]
     assert main([*arguments, "--replay", "ranks:0"]) == 0

@@ -275,6 +275,7 @@ def test_large_blocks_that_are_new_each_time_are_paid_for_by_their_calls() -> No
     assert server.fault is None
 
 
+@pytest.mark.long
 def test_large_blocks_that_are_new_each_time_end_if_no_call_comes_of_them() -> None:
     server = Server()
     encoder = hpack.Encoder()

@@ -14,6 +14,7 @@ import h2.config
 import h2.connection
 import h2.events
 import h2.settings
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -277,6 +278,7 @@ def answer(opponent: Opponent, plan: Plan, event: Any) -> None:
                 opponent.reset(event.stream_id)
 
 
+@pytest.mark.long
 @examine
 @given(plan=plans)
 def test_a_server_echoes_what_a_client_of_h2_sends(plan: Plan) -> None:

@@ -751,6 +751,7 @@ def test_an_error_is_json_where_the_option_stands_before_the_command() -> None:
     assert json.loads(result.stderr)["error"]["code"] == "INVALID_ARGUMENT"
 
 
+@pytest.mark.long
 def test_bash_completes_commands_and_options() -> None:
     headrace = Path(sys.executable).with_name("headrace")
     script = f'eval "$(_HEADRACE_COMPLETE=source_bash {headrace})"\n'

@@ -99,6 +99,7 @@ def test_a_process_that_does_not_answer_in_time_is_ended(
     assert rank_of(GOOD, "t") == 2
 
 
+@pytest.mark.long
 def test_a_network_that_ends_onnx_again_and_again_is_given_up(
     apart: InferenceProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:

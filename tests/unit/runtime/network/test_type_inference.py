@@ -167,6 +167,7 @@ def test_no_rank_is_taken_that_no_tensor_has() -> None:
     assert all(size >= 0 for shape in shapes() for size in shape if isinstance(size, int))
 
 
+@pytest.mark.long
 def test_networks_whose_shapes_explode_are_looked_at_in_bounded_memory() -> None:
     """In a process of 3 GiB of addresses, of which Python and its libraries take the most."""
     ended = subprocess.run(
@@ -257,6 +258,7 @@ print("done")
 """
 
 
+@pytest.mark.long
 def test_no_operator_whose_inputs_have_no_type_ends_the_process() -> None:
     ended = subprocess.run([sys.executable, "-c", _UNTYPED], capture_output=True, text=True)
     assert ended.stdout.splitlines()[-1] == "done", ended.stderr[-500:]

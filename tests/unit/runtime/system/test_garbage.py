@@ -26,7 +26,8 @@ from tests.support.patience import PATIENCE_SECONDS
 
 LAYERS = 800  # some 24,000 objects on CPU
 MANY = LAYERS * 20  # objects, as 40,000 are to 2000 layers
-DEVICES = ("CPU", "HETERO:TEMPLATE,CPU")  # all layers of the second are in a network of TEMPLATE
+LONG = pytest.mark.long
+DEVICES = ("CPU", pytest.param("HETERO:TEMPLATE,CPU", marks=LONG))  # the second runs on TEMPLATE
 
 
 class Ring:
@@ -88,7 +89,14 @@ def test_a_look_does_not_pass_over_the_networks_that_are_loaded(core: Core, devi
 
 
 @pytest.mark.usefixtures("looks")
-@pytest.mark.parametrize("device", ["HETERO:TEMPLATE,CPU", "AUTO:CPU", "BATCH:CPU(4)"])
+@pytest.mark.parametrize(
+    "device",
+    [
+        "HETERO:TEMPLATE,CPU",
+        pytest.param("AUTO:CPU", marks=LONG),
+        pytest.param("BATCH:CPU(4)", marks=LONG),
+    ],
+)
 def test_a_network_that_is_unloaded_leaves_no_objects(core: Core, device: str) -> None:
     load(core, "m", device)  # what is made once
     core.unload_network("m").result(PATIENCE_SECONDS)
@@ -103,7 +111,9 @@ def test_a_network_that_is_unloaded_leaves_no_objects(core: Core, device: str) -
 
 
 @pytest.mark.usefixtures("looks")
-@pytest.mark.parametrize("operators", [("Identity", "Sigmoid"), ("Relu",)])
+@pytest.mark.parametrize(
+    "operators", [("Identity", "Sigmoid"), pytest.param(("Relu",), marks=LONG)]
+)
 def test_layers_that_a_transformation_removed_are_freed_with_their_network(
     core: Core, operators: Sequence[str]
 ) -> None:

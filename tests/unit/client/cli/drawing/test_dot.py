@@ -126,6 +126,7 @@ def test_hostile_names_stay_text() -> None:
     ElementTree.fromstring(dot.attributes["label"][1:-1])
 
 
+@pytest.mark.long
 @given(st.text(max_size=50).map(str.strip))
 def test_a_label_shows_the_name_whatever_it_is(name: str) -> None:
     (attributes,) = (parse(f"digraph g {{ a [label={quote(name)}]; }}").nodes["a"],)

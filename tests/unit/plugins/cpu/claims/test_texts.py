@@ -139,7 +139,13 @@ MODELS: Mapping[str, Callable[[int], onnx.ModelProto]] = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lists",
+        *(pytest.param(name, marks=pytest.mark.long) for name in MODELS if name != "lists"),
+    ],
+)
 def test_a_network_keeps_no_more_texts_than_are_freed_at_once(offered: Services, name: str) -> None:
     plugin = cpu.create_plugin("CPU", offered, {"ISOLATION": "NONE"})
     most = network_of(MODELS[name](MOST))

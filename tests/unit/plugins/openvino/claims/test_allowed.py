@@ -21,6 +21,7 @@ from tools.claims.trial import Trial, Verdict
 OPERATOR = "LogSoftmax"
 
 
+@pytest.mark.long
 def test_a_sample_of_the_list_is_made_again_as_it_is() -> None:
     trials: list[Trial] = []
     try_all(layers([OPERATOR]), "CPU", 1, lambda _, trial: trials.append(trial))

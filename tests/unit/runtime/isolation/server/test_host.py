@@ -301,6 +301,7 @@ def test_a_model_that_ended_the_worker_is_refused_from_then_on_and_nothing_else_
         network.close()
 
 
+@pytest.mark.long
 def test_a_network_that_ends_the_worker_that_is_to_have_it_again_is_given_up(
     services: Services,
 ) -> None:
@@ -320,6 +321,7 @@ def test_a_network_that_ends_the_worker_that_is_to_have_it_again_is_given_up(
         other.close()
 
 
+@pytest.mark.long
 def test_a_request_that_alone_ended_the_worker_says_so_and_the_third_ends_its_network(
     services: Services,
 ) -> None:
@@ -340,6 +342,7 @@ def test_a_request_that_alone_ended_the_worker_says_so_and_the_third_ends_its_ne
         other.close()
 
 
+@pytest.mark.long
 def test_a_model_that_was_loaded_when_another_ended_the_worker_is_tried_alone_and_taken(
     services: Services, tmp_path: Path
 ) -> None:
@@ -426,6 +429,7 @@ def test_whoever_leaves_a_worker_that_stands_still_waits_no_more(
         network.close()
 
 
+@pytest.mark.long
 def test_a_worker_that_stands_still_while_it_gets_its_networks_back_is_replaced(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -452,6 +456,7 @@ def test_a_worker_that_stands_still_while_it_gets_its_networks_back_is_replaced(
         network.close()
 
 
+@pytest.mark.long
 def test_killing_it_ends_a_worker_that_is_still_being_brought_back(services: Services) -> None:
     states = States(services)
     with isolated(services) as plugin:
@@ -551,7 +556,14 @@ def test_a_device_for_which_the_system_has_no_process_is_unavailable(services: S
         IsolatedPlugin("FRAGILE", services, {}, _PATH, launch=launch)
 
 
-@pytest.mark.parametrize("error", [ValueError("secret"), OSError(28, "secret"), MemoryError()])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("secret"),
+        pytest.param(OSError(28, "secret"), marks=pytest.mark.long),
+        pytest.param(MemoryError(), marks=pytest.mark.long),
+    ],
+)
 def test_a_network_that_the_server_cannot_bring_back_costs_no_other_network_and_no_process(
     services: Services, error: Exception
 ) -> None:
@@ -574,6 +586,7 @@ def test_a_network_that_the_server_cannot_bring_back_costs_no_other_network_and_
         other.close()
 
 
+@pytest.mark.long
 def test_a_worker_that_ends_while_it_gets_its_networks_back_is_followed_by_another(
     services: Services,
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_strangers_models_end_no_worker_that_serves_and_then_the_stranger_is_r
         mine.close()
 
 
+@pytest.mark.long
 def test_whoever_has_left_holds_no_thread_and_no_worker(
     services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_changed_device_is_tried_anew(services: Services) -> None:
         plugin.query_network(layer_called("good"), {})
 
 
+@pytest.mark.long
 def test_a_worker_that_starts_while_the_device_changes_is_not_used_again(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +155,7 @@ def test_a_worker_that_starts_while_the_device_changes_is_not_used_again(
         assert len(started) == 2
 
 
+@pytest.mark.long
 def test_an_idle_worker_is_not_kept_for_ever(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:

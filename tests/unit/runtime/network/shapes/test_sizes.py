@@ -83,6 +83,7 @@ def compared(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> Iterator[str]
                 yield node.op_type
 
 
+@pytest.mark.long
 def test_the_sizes_in_onnx_own_cases_are_those_that_the_backend_makes() -> None:
     operators: set[str] = set()
     count = 0
