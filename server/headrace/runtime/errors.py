@@ -36,7 +36,7 @@ import os
 import re
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 
 class HeadraceError(Exception):
@@ -70,8 +70,7 @@ class HeadraceError(Exception):
 
 
 class InvalidArgument(HeadraceError):
-    status = "INVALID_ARGUMENT"
-    reason = "INVALID_ARGUMENT"
+    status = reason = "INVALID_ARGUMENT"
 
 
 class InvalidModel(InvalidArgument):
@@ -79,8 +78,7 @@ class InvalidModel(InvalidArgument):
 
 
 class NotFound(HeadraceError):
-    status = "NOT_FOUND"
-    reason = "NOT_FOUND"
+    status = reason = "NOT_FOUND"
 
     @classmethod
     def unknown(
@@ -92,13 +90,11 @@ class NotFound(HeadraceError):
 
 
 class AlreadyExists(HeadraceError):
-    status = "ALREADY_EXISTS"
-    reason = "ALREADY_EXISTS"
+    status = reason = "ALREADY_EXISTS"
 
 
 class FailedPrecondition(HeadraceError):
-    status = "FAILED_PRECONDITION"
-    reason = "FAILED_PRECONDITION"
+    status = reason = "FAILED_PRECONDITION"
 
 
 class UnsupportedLayer(NamedTuple):
@@ -164,8 +160,7 @@ class EndedWorker(FailedPrecondition):
 
 
 class ResourceExhausted(HeadraceError):
-    status = "RESOURCE_EXHAUSTED"
-    reason = "RESOURCE_EXHAUSTED"
+    status = reason = "RESOURCE_EXHAUSTED"
 
 
 class QueueFull(ResourceExhausted):
@@ -177,8 +172,7 @@ class QueueFull(ResourceExhausted):
 
 
 class DeadlineExceeded(HeadraceError):
-    status = "DEADLINE_EXCEEDED"
-    reason = "DEADLINE_EXCEEDED"
+    status = reason = "DEADLINE_EXCEEDED"
 
 
 class RanTooLong(DeadlineExceeded):
@@ -188,8 +182,7 @@ class RanTooLong(DeadlineExceeded):
 
 
 class Cancelled(HeadraceError):
-    status = "CANCELLED"
-    reason = "CANCELLED"
+    status = reason = "CANCELLED"
 
 
 class Stopped(Cancelled):
@@ -198,8 +191,7 @@ class Stopped(Cancelled):
 
 
 class Unavailable(HeadraceError):
-    status = "UNAVAILABLE"
-    reason = "UNAVAILABLE"
+    status = reason = "UNAVAILABLE"
 
 
 class ShuttingDown(Unavailable):
@@ -209,13 +201,9 @@ class ShuttingDown(Unavailable):
     reason = "SHUTTING_DOWN"
 
     def __init__(
-        self,
-        message: str = "the server is shutting down; use another one",
-        *,
-        field: str | None = None,
-        metadata: Mapping[str, str] | None = None,
+        self, message: str = "the server is shutting down; use another one", **facts: Any
     ) -> None:
-        super().__init__(message, field=field, metadata=metadata)
+        super().__init__(message, **facts)
 
 
 class StillLoading(Unavailable):
@@ -243,23 +231,19 @@ class NotInstalled(Unavailable):
 
 
 class PermissionDenied(HeadraceError):
-    status = "PERMISSION_DENIED"
-    reason = "PERMISSION_DENIED"
+    status = reason = "PERMISSION_DENIED"
 
 
 class Unimplemented(HeadraceError):
-    status = "UNIMPLEMENTED"
-    reason = "UNIMPLEMENTED"
+    status = reason = "UNIMPLEMENTED"
 
 
 class Unauthenticated(HeadraceError):
-    status = "UNAUTHENTICATED"
-    reason = "UNAUTHENTICATED"
+    status = reason = "UNAUTHENTICATED"
 
 
 class Internal(HeadraceError):
-    status = "INTERNAL"
-    reason = "INTERNAL"
+    status = reason = "INTERNAL"
 
 
 _WITHOUT: Final = {
