@@ -42,17 +42,10 @@ def check_packages(
     given = metadata.requires("headrace") if requirements is None else requirements
     wanted = [Requirement(text) for text in given or ()]
     good = 0
-    for name in _NEEDED:
-        for requirement in _of_extra(wanted, name):
-            finding = _compared(requirement, installed, name)
-            if finding is None:
-                good += 1
-            else:
-                yield finding
-    for name in _DEVICES:
+    for name in (*_NEEDED, *_DEVICES):
         own = list(_of_extra(wanted, name))
-        # One missing package means that nobody wants the device.
-        if any(_version(requirement.name, installed) is None for requirement in own):
+        missing = any(_version(requirement.name, installed) is None for requirement in own)
+        if missing and name in _DEVICES:  # nobody wants the device
             continue
         for requirement in own:
             finding = _compared(requirement, installed, name)
