@@ -42,7 +42,7 @@ from headrace.server.settings.settings import Settings
 from headrace.server.shared_memory.handover import HandoverSocket
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.status.errors import RecentErrors
-from headrace.server.status.status import READY, StatusReport, facts_of
+from headrace.server.status.status import READY, StatusReport
 from headrace.server.storage import usable
 from headrace.server.tracing.start import shown_host
 from headrace.server.transport.boundary import Boundary
@@ -112,7 +112,7 @@ class Listeners:
             networks,
             backend.repository,
             errors,
-            facts_of(settings),
+            settings,
             state=lambda: backend.unready or READY,
             addresses=self._addresses,
             certificate=tls.snapshot if tls else tuple,

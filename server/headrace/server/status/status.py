@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import version as version_of
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -46,31 +46,6 @@ _REASON: Final = 500
 _COLLECTOR: Final = ProcessCollector(registry=CollectorRegistry())
 
 
-class ServerFacts(NamedTuple):
-    """What the settings say about a server.
-
-    Attributes:
-        repository: whether the server has a model repository.
-    """
-
-    tls: bool
-    client_certificates: bool
-    access_control: bool
-    private_networks: bool
-    repository: bool
-
-
-def facts_of(settings: Settings) -> ServerFacts:
-    """What the settings say."""
-    return ServerFacts(
-        tls=settings.tls_cert is not None,
-        client_certificates=settings.tls_client_ca is not None,
-        access_control=settings.tokens is not None or settings.jwt_jwks is not None,
-        private_networks=settings.private_networks,
-        repository=settings.model_repository is not None,
-    )
-
-
 class StatusReport:
     """Makes the document. Thread-safe: `_lock` guards the last look at the repository, and is held
     while the folder is read.
@@ -89,7 +64,7 @@ class StatusReport:
         networks: Networks,
         repository: Repository,
         errors: RecentErrors,
-        facts: ServerFacts,
+        settings: Settings,
         *,
         state: Callable[[], str],
         addresses: Callable[[], tuple[str, str, str]],
@@ -99,7 +74,7 @@ class StatusReport:
         self._networks = networks
         self._repository = repository
         self._errors = errors
-        self._facts = facts
+        self._settings = settings
         self._state = state
         self._addresses = addresses
         self._certificate = certificate
@@ -138,7 +113,7 @@ class StatusReport:
             **network_rows(
                 self._networks, self._core.networks, self._core.shadows.get, series, match
             ),
-            "repository": self._repository_rows() if self._facts.repository else None,
+            "repository": self._repository_rows() if self._settings.model_repository else None,
             "errors": self._errors.rows(self._networks),
             "certificate": self._certificate_facts(),
             "calls": {
@@ -151,7 +126,7 @@ class StatusReport:
 
     def _server(self, now: float) -> dict[str, Any]:
         grpc, http, unix = self._addresses()
-        facts = self._facts
+        settings = self._settings
         return {
             "version": version_of("headrace"),
             "python": platform.python_version(),
@@ -161,9 +136,9 @@ class StatusReport:
             "grpc": grpc,
             "http": http,
             **({"unix": unix} if unix else {}),
-            "tls": facts.tls,
-            "access_control": facts.access_control,
-            "private_networks": facts.private_networks,
+            "tls": settings.tls_cert is not None,
+            "access_control": settings.tokens is not None or settings.jwt_jwks is not None,
+            "private_networks": settings.private_networks,
         }
 
     def _certificate_facts(self) -> dict[str, Any] | None:
@@ -173,7 +148,7 @@ class StatusReport:
         return {
             "expires": values[families.TLS_EXPIRATION],
             "stale": bool(values[families.TLS_STALE]),
-            "client_certificates": self._facts.client_certificates,
+            "client_certificates": self._settings.tls_client_ca is not None,
         }
 
     def _repository_rows(self) -> dict[str, Any]:
