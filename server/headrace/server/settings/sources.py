@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from headrace.runtime.config.key import as_text
@@ -25,9 +26,19 @@ _CLIENT_VARIABLES = frozenset(
     {"HEADRACE_SERVER", "HEADRACE_TLS_CA", "HEADRACE_TOKEN", "HEADRACE_TOKEN_FILE"}
 )
 _PLUGIN_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
-_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-_PACKAGE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_PLUGIN_KEYS = ("factory", "device", "library", "ep", "config", "enabled")
+_PLUGIN_KEYS: Final[Mapping[str, tuple[type, str, str]]] = {
+    "factory": (str, r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "'module:function'"),
+    "device": (str, r"([A-Z][A-Z0-9_]*)?", "the name of an installed device"),
+    "library": (
+        str,
+        r"([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|/.*)?",
+        "a Python package's name or an absolute path",
+    ),
+    "ep": (str, "", "the name of an execution provider"),
+    "config": (dict, "", "a table of keys and values"),
+    "enabled": (bool, "", "true or false"),
+}
+"""What a device's table may have: the type of each value, the form of a text, and both in words."""
 
 
 def load_settings(
@@ -136,23 +147,11 @@ def _plugin(name: str, table: object, source: str) -> PluginSettings:
     if not isinstance(table, dict):
         raise InvalidArgument(f"{field} in {source} must be a table", field=field)
     _refuse_unknown("plugin setting", table, _PLUGIN_KEYS, f"[{field}] of {source}")
-    factory = table.get("factory")
-    device = table.get("device", "")
-    library = table.get("library", "")
-    ep = table.get("ep", "")
-    enabled = table.get("enabled", True)
-    config = table.get("config", {})
-    if factory is not None and not (isinstance(factory, str) and _FACTORY.fullmatch(factory)):
-        raise _wrong(field, "factory", "'module:function'", source)
-    if not isinstance(device, str) or (device and not _PLUGIN_NAME.fullmatch(device)):
-        raise _wrong(field, "device", "the name of an installed device", source)
-    if not isinstance(library, str) or not (
-        not library or _PACKAGE.fullmatch(library) or Path(library).is_absolute()
-    ):
-        raise _wrong(field, "library", "a Python package's name or an absolute path", source)
-    if not isinstance(ep, str):
-        raise _wrong(field, "ep", "the name of an execution provider", source)
-    if ep and not library:
+    for key, value in table.items():
+        kind, form, expected = _PLUGIN_KEYS[key]
+        if not isinstance(value, kind) or (form and not re.fullmatch(form, str(value))):
+            raise _wrong(field, key, expected, source)
+    if table.get("ep") and not table.get("library"):
         raise InvalidArgument(
             f"{field} in {source}: ep names one of a library's providers; give library, too",
             field=f"{field}.ep",
@@ -162,22 +161,11 @@ def _plugin(name: str, table: object, source: str) -> PluginSettings:
         raise InvalidArgument(
             f"{field} in {source}: give {' or '.join(ways)}, not both", field=f"{field}.{ways[-1]}"
         )
-    if not isinstance(enabled, bool):
-        raise _wrong(field, "enabled", "true or false", source)
-    if not isinstance(config, dict):
-        raise _wrong(field, "config", "a table of keys and values", source)
     texts = {
-        key: _config_text(value, f"{field}.config", key, source) for key, value in config.items()
+        key: _config_text(value, f"{field}.config", key, source)
+        for key, value in table.get("config", {}).items()
     }
-    return PluginSettings(
-        name,
-        factory,
-        device,
-        texts,
-        enabled,
-        library,
-        ep,
-    )
+    return PluginSettings(name, **{**table, "config": texts})
 
 
 def _config_text(value: object, field: str, key: str, source: str) -> str:
