@@ -121,7 +121,7 @@ class Agenda:
     """Says which shapes of a network are measured, and when. Not thread-safe.
 
     Args:
-        shapes: of the requests since the latest measurement. The agenda forgets them after each.
+        shapes: of all requests. Those since the latest measurement count.
         now: when it was loaded.
 
     Attributes:
@@ -130,6 +130,7 @@ class Agenda:
 
     def __init__(self, shapes: RequestShapes, now: float) -> None:
         self._shapes = shapes
+        self._before: dict[Shapes, int] = {}  # as they were at the latest measurement
         self._measured: dict[Shapes, tuple[DeviceSpeed, ...]] = {}
         self._valid: Shapes | None = None  # the shapes whose measurement the choice follows
         self._left_out: Shapes | None = None  # those for which a device could not be measured yet
@@ -144,7 +145,7 @@ class Agenda:
 
     def _news(self) -> Shapes | None:
         """The shapes that the choice does not follow yet."""
-        fixed, seen = self._shapes.fixed, self._shapes.seen()
+        fixed, seen = self._shapes.fixed, self._seen()
         if fixed is not None:
             return None if self._valid == fixed else fixed
         if not seen:
@@ -163,13 +164,22 @@ class Agenda:
     ) -> list[tuple[int, Sequence[DeviceSpeed]]]:
         """How many requests have had each of the shapes that were measured, and what was. These
         shapes, of which this was found, are the first."""
-        seen = self._shapes.seen()
+        seen = self._seen()
         others = [
             (seen[each], rows)
             for each, rows in self._measured.items()
             if each != shapes and each in seen
         ]
         return [(seen.get(shapes, 1), found), *others]
+
+    def _seen(self) -> dict[Shapes, int]:
+        """How many requests have had each of the shapes since the latest measurement. If the shapes
+        have begun anew since, because there were too many, all of them count."""
+        counts = {
+            shapes: count - before if count >= (before := self._before.get(shapes, 0)) else count
+            for shapes, count in self._shapes.seen().items()
+        }
+        return {shapes: count for shapes, count in counts.items() if count}
 
     def looked(self, now: float) -> None:
         """Nothing was to be measured."""
@@ -194,7 +204,7 @@ class Agenda:
             del self._measured[next(iter(self._measured))]
         self._measured[shapes] = tuple(found)
         self._valid, self.pause = shapes, FIRST_SECONDS
-        self._shapes.forget()
+        self._before = self._shapes.seen()
         self._left_out = None if whole else shapes
         self.due = now + BETWEEN_SECONDS * (len(self._measured) if is_new else 1)
         if not whole:

@@ -44,11 +44,11 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.background import Background
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.network.network import Layer, Network
 from headrace.runtime.system.asker import current_asker
+from headrace.runtime.transform.warm_up import WarmUp
 from headrace.runtime.virtual.networks import (
     catch_up,
     execution_devices,
@@ -82,6 +82,7 @@ class Way:
         measured: the devices of which the fastest one is to serve; fewer than two for none.
         throughput: whether the fastest one is the one with the most requests in a second.
         full_name: of the network; empty for a part of another one.
+        warm_up: as in `Load`, for the measurement.
         background: where they are measured.
     """
 
@@ -92,6 +93,7 @@ class Way:
     measured: tuple[str, ...] = ()
     throughput: bool = False
     full_name: str = ""
+    warm_up: WarmUp | None = None
     background: Background | None = None
 
 
@@ -160,6 +162,8 @@ class PooledNetwork(ExecutableNetwork):
             self._measuring = Measuring(
                 self,
                 self.inputs,
+                self._request_shapes,
+                way.warm_up,
                 [self._candidates[name] for name in way.measured],
                 services,
                 way.background,
@@ -186,6 +190,7 @@ class PooledNetwork(ExecutableNetwork):
             ahead=_AHEAD if self._way.throughput and not self._way.spill else 1,
             changed=self._members_changed,
         )
+        self._start = self._pool.submit  # every request would pay for a call in between
         self._unfollow.append(self._services.executors.subscribe(self._follow_streams))
         self._unfollow.append(self._services.states.subscribe(self._on_device_event))
         self._hears = True  # earlier events reported a state and not a change
@@ -340,7 +345,8 @@ class PooledNetwork(ExecutableNetwork):
         _log.warning("%s: %s", self.label, failure, exc_info=bug)
 
         def failed(serving: Collection[str], now: float) -> list[Instruction]:
-            self._counters.not_loaded(failure.device)  # once: `count_as` counts earlier failures
+            # Once: `count_as` counts earlier failures.
+            self._counters.not_loaded(failure.device)
             return self._choice.failed(failure, serving, now)
 
         self._ask(failed)
@@ -411,11 +417,6 @@ class PooledNetwork(ExecutableNetwork):
         _log.info("%s: %s", self.label, note)
 
     # -- hooks --
-
-    def _start(self, job: Job) -> None:
-        if self._measuring is not None:
-            self._measuring.saw(job, whole=job.ticket is self.place.admission.ticket)
-        self.pool.submit(job)
 
     def _close(self) -> None:
         measuring, self._measuring = self._measuring, None  # they refer to each other

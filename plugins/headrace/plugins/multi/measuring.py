@@ -12,10 +12,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Final, Protocol
-
-import numpy as np
 
 from headrace.plugins.multi.contest import (
     Agenda,
@@ -41,7 +39,6 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.background import Background
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.request_shapes import RequestShapes, Shapes
 from headrace.runtime.loading.warm_up import inputs_of
 from headrace.runtime.network.network import Network, Port
@@ -55,8 +52,6 @@ _LOAD_SECONDS: Final = 120.0
 """How long a device may load the network for a measurement."""
 _MOST_BYTES: Final = 2**28
 """The most bytes of made inputs."""
-_KEPT_BYTES: Final = 2**24
-"""The most bytes of a warm-up's inputs that are kept."""
 
 
 class MeasuredNetwork(Protocol):
@@ -95,6 +90,8 @@ class Measuring:
 
     Args:
         inputs: the network's.
+        shapes: of its requests, which its owner counts.
+        warm_up: requests like those that will come; None if nobody has said what they are like.
         candidates: the devices to measure, in their order.
         throughput: whether many requests count, or one alone.
         full_name: the name of the network among all tenants'.
@@ -106,6 +103,8 @@ class Measuring:
         self,
         network: MeasuredNetwork,
         inputs: Sequence[Port],
+        shapes: RequestShapes,
+        warm_up: WarmUp | None,
         candidates: Sequence[Candidate],
         services: Services,
         background: Background,
@@ -117,8 +116,8 @@ class Measuring:
     ) -> None:
         self._network = network
         self._inputs = inputs
-        self._shapes = RequestShapes(inputs)
-        self._takes_lists = any(port.kind == "sequence" for port in inputs)
+        self._shapes = shapes
+        self._warm_up = warm_up
         self._candidates = {each.name: each for each in candidates}
         self._services = services
         self._background = background
@@ -130,11 +129,9 @@ class Measuring:
         self._token = CancelToken()
         self._ends = threading.Event()
         self._meter = SpeedMeter(services, self._token, self._ends)
-        self._begun = False
-        self._agenda = Agenda(self._shapes, time.monotonic())
+        self._agenda = Agenda(shapes, time.monotonic())
         self._alarm = Alarm(services.timer, self._on_alarm)
         self._rows: tuple[DeviceSpeed, ...] = ()
-        self._given: tuple[Shapes, Mapping[str, Value]] | None = None
         self._measures = False
         self._afterwards: list[Callable[[], object]] = []
         self._loans: dict[str, Callable[[], None]] = {}  # of a measurement that is under way
@@ -146,7 +143,7 @@ class Measuring:
     def begin(self, name: str) -> None:
         """Measures from now on. The network has this name."""
         with self._lock:
-            self.name, self._begun = name, True
+            self.name = name
             self._agenda.due = time.monotonic() + self._agenda.pause
             self._alarm.set(self._agenda.due)
 
@@ -157,24 +154,6 @@ class Measuring:
         with self._lock:
             self._alarm.close()
         self._background.forget(self)
-
-    def saw(self, job: Job, *, whole: bool) -> None:
-        """Notes a request's shapes. Those of a warm-up are kept with their values.
-
-        Args:
-            whole: whether a client has sent it; False for a part of another network's request.
-        """
-        begun = self._begun
-        if not (self._shapes.fixed is None if begun else whole):
-            return
-        lists = self._takes_lists and any(isinstance(each, list) for each in job.inputs.values())
-        if begun and lists:
-            return  # a sequence of tensors: no request like it can be made
-        shapes = self._shapes.of(job.inputs)
-        self._shapes.add(shapes)
-        if not begun:  # only a warm-up runs before the network has its name
-            size = sum(np.asarray(value).nbytes for value in job.inputs.values())
-            self._given = (shapes, dict(job.inputs)) if size <= _KEPT_BYTES else None
 
     def again(self) -> None:
         """A device has come back or has loaded the network: what was measured may not hold."""
@@ -347,9 +326,12 @@ class Measuring:
         return member.executable
 
     def _made(self, executable: ExecutableNetwork, shapes: Shapes) -> Mapping[str, Value]:
-        """The inputs of a run: those of the warm-up if it had these shapes, or random numbers."""
-        if self._given is not None and self._given[0] == shapes:
-            return self._given[1]
+        """The inputs of a run: those of the warm-up if it has these shapes, or random numbers."""
+        if self._warm_up is not None:
+            with suppress(HeadraceError):  # its file may be gone
+                given = inputs_of(executable, self._warm_up)
+                if self._shapes.of(given) == shapes:
+                    return given
         by_name = self._shapes.by_name(shapes)
         size = sum(
             math.prod(by_name[port.name]) * port.dtype.numpy().itemsize

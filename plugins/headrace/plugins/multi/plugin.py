@@ -313,6 +313,7 @@ class AutoPlugin(SpreadPlugin):
             measured=self._measured(load, listed) if config[CHOICE] == MEASURED else (),
             throughput=throughput,
             full_name=load.name,
+            warm_up=load.warm_up,
             background=self._background,
         )
 
@@ -324,7 +325,10 @@ class AutoPlugin(SpreadPlugin):
     def _measured(self, load: Load, listed: DeviceList) -> tuple[str, ...]:
         """The devices to measure: those of the caller's list, or else all that somebody has for
         their speed. None if the caller has put a reference device first: who wants to compare with
-        it does not want another one."""
+        it does not want another one. None, too, if the network takes sequences of tensors: nobody
+        knows how many a request will have."""
+        if any(port.kind == "sequence" for port in load.network.inputs):
+            return ()
         names = [candidate.name for candidate in listed.candidates]
         kinds = self._kinds(listed)
         if any(not member.excluded for member in load.options.members):

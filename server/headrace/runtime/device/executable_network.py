@@ -210,8 +210,11 @@ class ExecutableNetwork:
             place.counters.accept()
         else:
             job.observe(self._part_settled)
-            if job.network and self._network_counters is not None:  # a step that names it
-                self._network_counters.accept()
+            if self._network_counters is not None:  # it has a name, as a step of a pipeline
+                if job.network:
+                    self._network_counters.accept()
+                if self._request_shapes.counts:
+                    self._request_shapes.add(self._request_shapes.of(job.inputs))
             place.counters.accept_part()
         if self._perf_count:
             job.profile = True

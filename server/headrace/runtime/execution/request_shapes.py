@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Final, TypeAlias
-
-import numpy as np
 
 from headrace.runtime.network.network import Port
 from headrace.runtime.network.values import Value
@@ -18,7 +17,7 @@ the input out, or it is no tensor."""
 MOST: Final = 64
 """The most different shapes that are counted."""
 
-_MOST_INPUTS: Final = 64
+_MOST_INPUTS: Final = 256
 
 
 class RequestShapes:
@@ -44,7 +43,7 @@ class RequestShapes:
     def of(self, inputs: Mapping[str, Value]) -> Shapes:
         """The shapes of a request."""
         values = map(inputs.get, self._names)
-        return tuple([value.shape if isinstance(value, np.ndarray) else None for value in values])
+        return tuple(map(getattr, values, repeat("shape"), repeat(None)))  # all in C
 
     def add(self, shapes: Shapes) -> None:
         """Counts a request of these shapes."""
@@ -56,9 +55,6 @@ class RequestShapes:
     def seen(self) -> dict[Shapes, int]:
         """How many requests had each of the shapes."""
         return self._counts.copy()  # in one operation: requests go on
-
-    def forget(self) -> None:
-        self._counts.clear()
 
     def to_texts(self) -> list[str]:
         """The metric REQUEST_SHAPES: a JSON text for each, those that came most often first."""

@@ -28,10 +28,12 @@ from headrace.runtime.device.services import Services
 from headrace.runtime.errors import InvalidArgument, InvalidModel, ResourceExhausted
 from headrace.runtime.execution.background import Background
 from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.request_shapes import RequestShapes
 from headrace.runtime.network.network import Network, Port
-from headrace.runtime.network.values import Value
 from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.warm_up import WarmUp
 from headrace.testing import networks
+from headrace.testing.case import Case, parse
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.occupied import eventually
 from headrace.testing.services import services as real_services
@@ -232,15 +234,13 @@ def test_a_measurement_that_fails_changes_nothing(
     assert "secret" not in str(rows(network))
 
 
-def test_the_runs_take_the_values_of_the_warm_up(rig: Rig) -> None:
-    network = rig.auto.load_network(
-        Load(
-            _ADD.network, options=NetworkOptions(members=DeviceName.parse("AUTO:CPU,FAST").members)
-        )
-    )
-    rig._open.append(network)
+def test_the_runs_take_the_values_of_the_warm_up(rig: Rig, tmp_path: Path) -> None:
     given = {name: np.full_like(value, 7) for name, value in _ADD.inputs.items()}
-    InferRequest(network).infer(given)
+    np.savez(tmp_path / "inputs.npz", **given)  # type: ignore[arg-type]
+    options = NetworkOptions(members=DeviceName.parse("AUTO:CPU,FAST").members)
+    warm_up = WarmUp(file=tmp_path / "inputs.npz")
+    network = rig.auto.load_network(Load(_ADD.network, options=options, warm_up=warm_up))
+    rig._open.append(network)
     network.count_as("m", rig.services.counters.network("m", "AUTO"))
     await_measured(network)
     for job in rig.device("FAST").jobs:
@@ -266,6 +266,8 @@ def _measuring(rig: Rig, ports: Sequence[Port]) -> Measuring:
     return Measuring(
         SimpleNamespace(original=None),
         ports,
+        RequestShapes(ports),
+        None,
         (),
         rig.services,
         Background("measure"),
@@ -276,22 +278,21 @@ def _measuring(rig: Rig, ports: Sequence[Port]) -> Measuring:
     )
 
 
-def _sees(rig: Rig, ports: Sequence[Port], inputs: Mapping[str, Value]) -> bool:
-    """Whether a request of these inputs is a reason to measure."""
-    measuring = _measuring(rig, ports)
-    measuring._begun = True
-    measuring.saw(Job(inputs, lambda _: None), whole=True)
-    return measuring._agenda.wanted() is not None
-
-
 def test_a_network_of_many_inputs_of_any_size_is_measured(rig: Rig) -> None:
     ports = [Port(f"x{each}", ir.DataType.FLOAT, ("n",)) for each in range(65)]
-    assert _sees(rig, ports, {port.name: np.zeros(3, np.float32) for port in ports})
+    measuring = _measuring(rig, ports)
+    measuring._shapes.add(
+        measuring._shapes.of({port.name: np.zeros(3, np.float32) for port in ports})
+    )
+    assert measuring._agenda.wanted() is not None
 
 
-def test_a_sequence_of_tensors_is_no_reason_to_measure_without_it(rig: Rig) -> None:
-    ports = [Port("x", ir.DataType.FLOAT, ("n",), kind="sequence")]
-    assert not _sees(rig, ports, {"x": [np.zeros(3, np.float32)]})
+def test_a_network_that_takes_sequences_of_tensors_is_not_measured(rig: Rig) -> None:
+    given = Case("n", parse("n (seq(float[2]) x) => (int64 y) { y = SequenceLength(x) }"), {})
+    options = NetworkOptions(members=DeviceName.parse("AUTO:CPU,FAST").members)
+    network = rig.auto.load_network(Load(given.network, options=options))
+    rig._open.append(network)
+    assert {row["why"] for row in rows(network).values()} == {"it is not measured"}
 
 
 def test_a_network_that_takes_texts_is_measured_with_texts(rig: Rig) -> None:
