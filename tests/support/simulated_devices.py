@@ -95,8 +95,9 @@ class World:
         self.asked.append(asked)
         request = self._requests[asked] = PooledRequest(asked, priority)
         self._waiting[asked] = None
-        if device := self.schedule.start(request):
-            self._obey([RunRequest(request, device)])
+        if place := self.schedule.start():
+            request.device, request.outages = place
+            self._obey([RunRequest(request, request.device.name)])
         else:
             self._obey(self.schedule.arrive(request, self.now))
         return asked
@@ -190,7 +191,9 @@ class World:
         self._waiting[asked] = None
         if error is None:
             self._answer(asked, None)
-            self._obey(self.schedule.completed(request, self.now))
+            assert request.device is not None
+            if request.error is not None or not self.schedule.ran(request.device):
+                self._obey(self.schedule.completed(request, self.now))
             return
         fault = Culprit.REQUEST if asked.token is not None else blame(error)
         self._obey(self.schedule.failed(request, error, fault, self.now))

@@ -202,7 +202,7 @@ class PooledNetwork(ExecutableNetwork):
         with self._lock:
             self._counters = MemberCounters(counters.series)
             for device in self._choice.failures:
-                self._counters.not_loaded(device)
+                self._counters.not_loaded(device).add(1)
         self.pool.count_with(self.label, self._counters)
         if self._measuring is not None:
             self._measuring.begin(name)
@@ -346,7 +346,7 @@ class PooledNetwork(ExecutableNetwork):
 
         def failed(serving: Collection[str], now: float) -> list[Instruction]:
             # Once: `count_as` counts earlier failures.
-            self._counters.not_loaded(failure.device)
+            self._counters.not_loaded(failure.device).add(1)
             return self._choice.failed(failure, serving, now)
 
         self._ask(failed)

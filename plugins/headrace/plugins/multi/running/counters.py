@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.runtime.metrics.series import Family, Series, SeriesTable
+from functools import cache, partial
+
+from headrace.runtime.metrics.series import Family, SeriesTable
 
 REQUESTS = Family(
     "member_requests_total",
@@ -27,30 +29,18 @@ RERUN = "rerun"
 
 
 class MemberCounters:
-    """The counters of one network's devices. Thread-safe: single operations on a dictionary are
-    atomic, and two threads that make the same series get the same object.
+    """The counters of one network's devices. Thread-safe.
 
     Args:
-        table: the network's; None if nothing is counted.
+        table: the network's; None if nobody reads what is counted.
+
+    Attributes:
+        requests: the series of a device and an outcome. Each is looked up once.
+        outages, not_loaded: the series of a device.
     """
 
     def __init__(self, table: SeriesTable | None = None) -> None:
-        self._table = table
-        self._ends: dict[tuple[str, str], Series] = {}
-
-    def ended(self, device: str, outcome: str) -> None:
-        if self._table is None:
-            return
-        series = self._ends.get((device, outcome))
-        if series is None:
-            series = self._table.get(REQUESTS, device, outcome)
-            self._ends[device, outcome] = series
-        series.add(1)
-
-    def taken_out(self, device: str) -> None:
-        if self._table is not None:
-            self._table.get(OUTAGES, device).add(1)
-
-    def not_loaded(self, device: str) -> None:
-        if self._table is not None:
-            self._table.get(NOT_LOADED, device).add(1)
+        table = table or SeriesTable()
+        self.requests = cache(partial(table.get, REQUESTS))
+        self.outages = partial(table.get, OUTAGES)
+        self.not_loaded = partial(table.get, NOT_LOADED)

@@ -14,7 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from headrace.plugins.multi.loading import DeviceNetwork
-from headrace.plugins.multi.running.availability import Availability, Culprit, blame
+from headrace.plugins.multi.running.availability import (
+    Availability,
+    Culprit,
+    ScheduledDevice,
+    blame,
+)
 from headrace.plugins.multi.running.counters import RERUN, MemberCounters
 from headrace.plugins.multi.running.requests import (
     AnswerRequest,
@@ -141,12 +146,18 @@ class DevicePool:
 
     def submit(self, job: Job) -> None:
         """Runs the job on a device, now or when one is free."""
+        if job.span is None:
+            with self._lock:
+                place = self._schedule.start()
+            if place is not None:
+                device, outages = place
+                job.observe(partial(self._ran, device, outages))
+                member = self._members[device.name]
+                if not job.inputs.keys() <= member.takes:
+                    raise _cannot_replace(member)
+                member.executable.start(job)
+                return
         request = PoolRequest(job)
-        with self._lock:
-            device = self._schedule.start(request)
-        if device:
-            self._run(request, device, inline=job.may_run_inline)
-            return
         request.listen(self._cancelled)  # a device that runs it learns of it by itself
         self._do(self._event(partial(self._schedule.arrive, request)), inline=job.may_run_inline)
         self._heed(request)
@@ -226,12 +237,26 @@ class DevicePool:
             self._alarm.rang()
         self._bring(self._schedule.tick)
 
+    def _ran(self, device: ScheduledDevice, outages: int, job: Job) -> None:
+        """A device has settled a job that it got when it came."""
+        if job.error is None and job.outputs.keys() >= {*job.output_names}:
+            with self._lock:
+                is_done = self._schedule.ran(device)
+            if is_done:
+                self._counters.requests(device.name, Outcome.COMPLETED).add(1)
+                if self._leaving:
+                    self._release_left()
+                return
+        request = PoolRequest(job)
+        request.device, request.outages = device, outages
+        self._ended(request, job)
+
     def _ended(self, request: PoolRequest, job: Job) -> None:
         """A device has settled the job. Observers of the caller hear of it afterwards, unless the
         job runs again."""
         assert request.device is not None
         assert job.outcome is not None
-        device, outcome = request.device.name, str(job.outcome)
+        device, outcome = request.device.name, job.outcome.value
         request.end_run()
         if job.error is None and (lack := job.lacks_outputs()) is not None:
             job.outputs, job.error, job.outcome = {}, lack, Outcome.FAILED
@@ -244,7 +269,7 @@ class DevicePool:
             request.listen(self._cancelled)  # it may have to wait for another device
             todo, runs_again = self._failed(request, device, job.error)
             outcome = RERUN if runs_again else outcome
-        self._counters.ended(device, outcome)
+        self._counters.requests(device, outcome).add(1)
         if outcome == RERUN:
             self._heed(request)
         else:
@@ -315,13 +340,13 @@ class DevicePool:
         request.begin_run(inline=inline)
         job.observe(partial(self._ended, request))
         if not job.inputs.keys() <= member.takes:
-            job.fail(InvalidArgument(f"{member.name} cannot replace a value of the network"))
+            job.fail(_cannot_replace(member))
         else:
             submit(job, member.executable)
 
     def _report(self, report: ReportOutage) -> None:
         if report.reason:
-            self._counters.taken_out(report.device)
+            self._counters.outages(report.device).add(1)
             _log.warning("%s: %s is taken out: %s", self._label, report.device, report.reason)
         else:
             _log.info("%s: %s serves again", self._label, report.device)
@@ -329,3 +354,7 @@ class DevicePool:
 
     def _limit(self, member: DeviceNetwork, count: int | None) -> int:
         return count or self._ahead * optimal_requests(member.executable)
+
+
+def _cannot_replace(member: DeviceNetwork) -> InvalidArgument:
+    return InvalidArgument(f"{member.name} cannot replace a value of the network")

@@ -100,14 +100,24 @@ class Schedule(Generic[T]):
 
     # -- events --
 
-    def start(self, request: PooledRequest[T]) -> str:
-        """The device that runs a new request at once; empty if the request has to `arrive`. This is
-        the usual case, and is quick."""
+    def start(self) -> tuple[ScheduledDevice, int] | None:
+        """The device that runs a new request at once, and its number of outages. None if the
+        request has to `arrive`. This is the usual case, and is quick: nobody keeps the request."""
         if self.is_calm:
             for device in self._first:
                 if device.running < device.limit:
-                    return self._begin(request, device)
-        return ""
+                    device.running += 1
+                    return device, device.outages
+        return None
+
+    def ran(self, device: ScheduledDevice) -> bool:
+        """Notes that the device has run a request that it got from `start`. Returns False if that
+        may matter to other requests, and does nothing: then it has to be `completed`."""
+        if not self.is_calm or self._queue.length:
+            return False
+        device.running -= 1
+        device.completed += 1
+        return True
 
     def arrive(self, request: PooledRequest[T], now: float) -> list[Instruction[T]]:
         """Takes a new request."""
@@ -120,7 +130,7 @@ class Schedule(Generic[T]):
         device.completed += 1
         serves = device.availability is Availability.SERVING
         if self.is_calm and serves and request.failed_run is None:
-            return [*self._dispatch()] if self._queue.length else []
+            return [*self._dispatch()]
         if is_recent and device.availability is Availability.ON_TRIAL:
             self._put_back(device, now)
         failed = request.failed_run
