@@ -12,13 +12,15 @@ import errno
 import html
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote, urljoin
 
 from headrace.runtime.errors import InvalidArgument
+
+T = TypeVar("T")
 
 MAX_OBJECTS: Final = 50_000
 """The most objects that a listing may have."""
@@ -35,6 +37,8 @@ _LEAST_BYTES_A_SECOND: Final = 1000
 _WEB: Final = frozenset({"http", "https"})
 _MAY_PASS: Final = frozenset({408, 409, 425, 429})
 """Statuses of a client's errors that may be another one the next time."""
+_OF_ONE: Final = frozenset({403, 404, 410})
+"""Statuses that say something of one place of a web server, and nothing of others."""
 _TAGS: Final = (
     "ETag",
     "etag",
@@ -171,9 +175,7 @@ class RemoteFolder:
         ):
             while left > 0 and (piece := bytes(file.read(min(left, _PIECE_BYTES)))):
                 left -= len(piece)
-                took = time.monotonic() - begun
-                if took > _READ_SECONDS and each.size - left < took * _LEAST_BYTES_A_SECOND:
-                    raise TimeoutError
+                _check_pace(each.size - left, begun)
                 yield piece
             if left or file.read(1) or not self._is_still(each):
                 raise ObjectChanged(errno.ESTALE, f"{each.path} changed while it was copied")
@@ -195,9 +197,12 @@ class RemoteFolder:
         folders = [(f"{self._place}/", 0)]
         while folders:
             folder, depth = folders.pop()
-            for name in self._links(folder):
+            names = _shown(self._links, folder) if depth else self._links(folder)
+            if names is None:
+                yield {"name": f"{folder}index page", "type": "file"}
+            for name in names or ():
                 if not name.endswith("/"):
-                    yield self._files.info(name)
+                    yield _shown(self._files.info, name) or {"name": name, "type": "file"}
                 elif depth < _MAX_DEPTH:
                     folders.append((name, depth + 1))
                     yield {"name": name, "type": "directory"}
@@ -205,13 +210,14 @@ class RemoteFolder:
     def _links(self, folder: str) -> list[str]:
         """The addresses that the index page of a web server's folder links to. Those of folders
         end with a slash. Links that lead out of the folder are left out."""
-        page = bytearray()
+        page, begun = bytearray(), time.monotonic()
         # One request, and no other for the size.
         with closing(self._files.open(folder, "rb", block_size=0, size=1)) as file:
             if not str(file.r.headers.get("Content-Type", "text/html")).startswith("text/html"):
                 return []
             while piece := file.read(_PAGE_BYTES):
                 page += piece
+                _check_pace(len(page), begun)
                 if len(page) > _PAGE_BYTES:
                     message = f"an index page of {self.address} has more than {_PAGE_BYTES:,} bytes"
                     raise OSError(errno.EFBIG, message)
@@ -303,7 +309,8 @@ def _options(kind: str) -> Mapping[str, Any]:
         return {"requests_timeout": silence} if kind == "gs" else {}
 
     async def redirected(_session: object, _context: object, facts: Any) -> None:
-        to = urljoin(str(facts.url), facts.response.headers.get("Location", ""))
+        headers = facts.response.headers  # aiohttp follows both
+        to = urljoin(str(facts.url), headers.get("Location") or headers.get("URI", ""))
         if kind == "https" and not to.startswith("https:"):
             raise StoreAway(errno.EHOSTUNREACH, "a redirect leads away from https")
 
@@ -316,6 +323,27 @@ def _options(kind: str) -> Mapping[str, Any]:
         "trace_configs": [trace],
     }
     return {"client_kwargs": session}
+
+
+def _check_pace(size: int, begun: float) -> None:
+    """
+    Raises:
+        TimeoutError: the store sends more slowly than it may.
+    """
+    took = time.monotonic() - begun
+    if took > _READ_SECONDS and size < took * _LEAST_BYTES_A_SECOND:
+        raise TimeoutError
+
+
+def _shown(call: Callable[[str], T], place: str) -> T | None:
+    """What a web server tells of one place; None if it refuses that one, or does not have it."""
+    try:
+        return call(place)
+    except Exception as error:
+        missing = isinstance(error, FileNotFoundError) and not error.__cause__
+        if missing or _status(error) in _OF_ONE:
+            return None
+        raise
 
 
 def _status(error: BaseException) -> int | None:

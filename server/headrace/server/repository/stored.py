@@ -17,7 +17,7 @@ from headrace.server.repository.folder import MAX_FILES
 from headrace.server.repository.model_config import MODEL
 from headrace.server.repository.remote import Object
 
-_NO_SIZE: Final = "the server does not tell its size"
+_NO_SIZE: Final = "the server does not give it, or not its size"
 _EARLY_BYTES: Final = 8 << 20
 """No description has more."""
 

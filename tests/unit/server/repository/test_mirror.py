@@ -579,7 +579,7 @@ def test_a_size_that_is_not_told_is_no_size(mirror: Mirror, store: Store) -> Non
     objects = store.objects
     store.objects = lambda: [each._replace(size=-1) for each in objects()]  # type: ignore[method-assign]
     mirror.sync()
-    assert mirror.faults["plain"] == "model.onnx: the server does not tell its size"
+    assert mirror.faults["plain"] == "model.onnx: the server does not give it, or not its size"
     assert store.read == []
 
 

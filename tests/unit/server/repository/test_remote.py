@@ -123,6 +123,28 @@ def test_a_web_server_that_refuses_is_told_by_its_status(
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.parametrize("status", [403, 404])
+def test_what_a_web_server_refuses_alone_has_no_size(tmp_path: Path, status: int) -> None:
+    """So its network has a fault, and the others are served."""
+
+    class Refuses(Pages):
+        def send_head(self) -> Any:
+            if "lost" in self.path:
+                self.send_error(status)
+                return None
+            return super().send_head()
+
+    for path in ("m/model.onnx", "n/lost.onnx", "lost+found/model.onnx"):
+        put(tmp_path, path)
+    with serving(partial(Refuses, directory=str(tmp_path))) as port:
+        found = RemoteFolder(f"http://127.0.0.1:{port}").objects()
+    assert {each.path: each.size for each in found} == {
+        "m/model.onnx": 4,
+        "n/lost.onnx": -1,
+        "lost+found/index page": -1,
+    }
+
+
 def test_a_web_server_that_does_not_answer_is_away() -> None:
     folder = RemoteFolder(f"http://127.0.0.1:{held_port()}")
     with pytest.raises(StoreAway, match="cannot be reached: ") as raised:
@@ -226,13 +248,13 @@ def test_a_compressed_body_is_not_unpacked(tmp_path: Path) -> None:
 class Redirects(Pages):
     """Leads each request for a file to an address."""
 
-    to = ""
+    to, header = "", "Location"
 
     def send_head(self) -> Any:
         if self.path.endswith("/"):
             return super().send_head()
         self.send_response(302)
-        self.send_header("Location", self.to)
+        self.send_header(self.header, self.to)
         self.end_headers()
         return None
 
@@ -252,9 +274,10 @@ def test_a_redirect_away_from_the_web_is_not_followed(tmp_path: Path, to: str) -
             list(folder.pieces(Object("passwd", 4, "", f"http://127.0.0.1:{port}/passwd")))
 
 
+@pytest.mark.parametrize("header", ["Location", "URI"])
 @pytest.mark.parametrize(("secure", "follows"), [(False, True), (True, False)])
 def test_a_redirect_from_https_to_http_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure: bool, follows: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure: bool, follows: bool, header: str
 ) -> None:
     """The server here speaks http alone. The folder takes it for one that speaks https."""
     put(tmp_path, "model.onnx")
@@ -268,6 +291,7 @@ def test_a_redirect_from_https_to_http_is_not_followed(
         serving(partial(Pages, directory=str(tmp_path))) as other,
         serving(partial(ToHttp, directory=str(tmp_path))) as port,
     ):
+        ToHttp.header = header
         ToHttp.to = f"http://127.0.0.1:{other}/model.onnx"
         folder = RemoteFolder(f"http://127.0.0.1:{port}")
         if follows:
@@ -316,6 +340,9 @@ def test_a_store_that_sends_by_drops_is_given_up(
     with pytest.raises(StoreAway, match="TimeoutError"):
         got.extend(folder.pieces(each))
     assert got == [b"\0"]
+    monkeypatch.setattr(remote, "_PAGE_BYTES", 10)
+    with pytest.raises(StoreAway, match="TimeoutError"):
+        folder.objects()
 
 
 def test_an_object_that_is_another_one_of_the_same_size_is_refused(
