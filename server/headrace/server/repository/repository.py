@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -21,6 +21,10 @@ from headrace.server.repository.folder import NetworkFolder
 from headrace.server.repository.follower import Follower
 from headrace.server.repository.mirror import Mirror
 from headrace.server.repository.status import LEFT_OUT, UNLOADED, RepositoryStatus, error_of
+
+LOOKS: Final = ThreadPoolExecutor(8, thread_name_prefix="looks")
+"""Loads of networks of the repository begin here. They may all wait for a store that does not
+answer, and other calls do not wait with them."""
 
 
 class RepositoryVersion(NamedTuple):

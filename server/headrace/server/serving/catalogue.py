@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from contextvars import copy_context
 from typing import TypeVar
 
@@ -31,7 +31,10 @@ class Catalogue:
         self._changed = changed
 
     async def load(
-        self, name: str, begin: Callable[[], Sequence[Future[NetworkEntry]]]
+        self,
+        name: str,
+        begin: Callable[[], Sequence[Future[NetworkEntry]]],
+        threads: Executor | None = None,
     ) -> list[NetworkEntry]:
         """Loads the versions of a network. Returns when all loads have ended.
 
@@ -39,6 +42,7 @@ class Catalogue:
 
         Args:
             name: the network's full name.
+            threads: where `begin` runs; None for those of the event loop.
 
         Raises:
             What `begin` raises, or the error of the first of its loads that has failed.
@@ -50,7 +54,7 @@ class Catalogue:
                 load.add_done_callback(lambda _: self._changed(name))
             return begun
 
-        return await _ended(begin_and_tell, self._core.cancel_load)
+        return await _ended(begin_and_tell, self._core.cancel_load, threads)
 
     async def unload(self, begin: Callable[[], Future[None]]) -> None:
         """Unloads networks. Returns when their memory is free. It goes on if the caller leaves.
@@ -71,7 +75,9 @@ class Catalogue:
 
 
 async def _ended(
-    begin: Callable[[], Sequence[Future[R]]], cancel: Callable[[Future[R]], object]
+    begin: Callable[[], Sequence[Future[R]]],
+    cancel: Callable[[Future[R]], object],
+    threads: Executor | None = None,
 ) -> list[R]:
     """The results of all that `begin` begins. `cancel` gets each if the caller leaves. Nobody then
     logs its error."""
@@ -81,7 +87,7 @@ async def _ended(
             for load in beginning.result():
                 cancel(load)
 
-    beginning = asyncio.get_running_loop().run_in_executor(None, copy_context().run, begin)
+    beginning = asyncio.get_running_loop().run_in_executor(threads, copy_context().run, begin)
     try:
         begun = await asyncio.shield(beginning)
         ending = asyncio.gather(*map(asyncio.wrap_future, begun), return_exceptions=True)

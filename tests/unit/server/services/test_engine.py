@@ -6,7 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
-from headrace.runtime.errors import Cancelled, StillLoading, Unavailable
+from headrace.runtime.errors import Cancelled, NotFound, StillLoading, Unavailable
 from headrace.runtime.loading.entry import USUAL
 from headrace.runtime.loading.memory_budget import MemoryBudget
 from headrace.runtime.loading.registry import NetworkRegistry, NetworkState
@@ -108,6 +108,35 @@ def test_an_error_of_a_load_whose_caller_left_is_no_news(caplog: pytest.LogCaptu
 
     asyncio.run(scenario())
     assert not caplog.records
+
+
+def test_loads_that_wait_for_a_store_keep_no_other_call_waiting() -> None:
+    async def scenario() -> None:
+        loop, asked, answers = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+
+        def load(*_: object, **__: object) -> Any:
+            loop.call_soon_threadsafe(asked.set)
+            answers.wait()
+            raise NotFound("no such network")
+
+        core: Any = LoadingCore()
+        uploads: Any = None
+        repository: Any = SimpleNamespace(load=load, index=list)
+        catalogue = Catalogue(core, lambda _: None)
+        servicer = Servicer(core, NETWORKS, uploads, repository, catalogue)
+        request = pb.LoadNetworkRequest(model=pb.ModelSource(repository="m"))
+        loading = asyncio.create_task(servicer.load_network(request, None))
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await asked.wait()
+                assert await servicer.list_repository(None, None) == pb.ListRepositoryReply()
+        finally:
+            answers.set()
+        with pytest.raises(NotFound):
+            await loading
+
+    asyncio.run(scenario())
 
 
 class QueryingCore(LoadingCore):
