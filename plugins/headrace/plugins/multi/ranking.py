@@ -66,10 +66,8 @@ def is_slow(device: str) -> str:
 
 def needs(network: Network) -> frozenset[str]:
     """The OPTIMIZATION_CAPABILITIES that a device should have for the network."""
-    graph = network.model.graph
-    values = [*graph.inputs, *graph.outputs, *graph.initializers.values()]
-    capabilities = {_CAPABILITIES[v.dtype] for v in values if v.dtype in _CAPABILITIES}
-    if any(node.op_type in _QUANTIZED for node in graph):
+    capabilities = {_CAPABILITIES[each] for each in network.types & _CAPABILITIES.keys()}
+    if any(operator in _QUANTIZED for _, operator in network.operators):
         capabilities.add("INT8")
     return frozenset(capabilities)
 

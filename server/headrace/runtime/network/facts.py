@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+import onnx_ir as ir
+
 from headrace.runtime.network.network import Network, Port, port_from_json, port_to_json
 
 
@@ -27,6 +29,7 @@ def _operators_from_json(told: Iterable[Any]) -> frozenset[tuple[str, str]]:
 
 PORTS: Final = _Form(_ports_to_json, _ports_from_json)
 _TEXTS: Final = _Form(list, tuple)
+_TYPES: Final = _Form(sorted, lambda told: frozenset(map(ir.DataType, told)))
 _FORMS: Final[Mapping[str, _Form]] = {
     "defaults": PORTS,
     "digest": _Form(str, str),
@@ -37,6 +40,7 @@ _FORMS: Final[Mapping[str, _Form]] = {
     "properties": _Form(dict, dict),
     "random_layers": _TEXTS,
     "size": _Form(int, int),
+    "types": _TYPES,
     "weight_bytes": _Form(int, int),
     "widened_bytes": _Form(int, int),
 }

@@ -399,6 +399,13 @@ class Network:
             )
         return (tensor for tensor in tensors if tensor is not None)
 
+    @cached_property
+    def types(self) -> frozenset[ir.DataType]:
+        """The data types of the graph's inputs, outputs and initialisers."""
+        graph = self.model.graph
+        values = [*graph.inputs, *graph.outputs, *graph.initializers.values()]
+        return frozenset(value.dtype for value in values if value.dtype is not None)
+
     @property
     def known_digest(self) -> str:
         """The `digest`, if it was asked for before. Empty otherwise: finding it out reads all."""
