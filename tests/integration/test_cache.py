@@ -265,11 +265,14 @@ def test_networks_on_cpu_come_from_the_cache_after_a_restart(
     """A repository's, also with weights beside the model, and a client's. They say, answer and
     refuse the same."""
     case, mapped = networks.mlp(), networks.image()
-    for name, given, device in [
-        ("plain", case, "CPU"),
-        ("warm", mapped, "CPU"),
-        ("parted", mapped, "HETERO:CPU"),
-    ]:
+    offered = {
+        "chosen": (networks.transformer(), "AUTO:CPU"),
+        "joined": (case, "HETERO:[BATCH:CPU]"),
+        "parted": (mapped, "HETERO:CPU"),
+        "plain": (case, "CPU"),
+        "warm": (mapped, "CPU"),
+    }
+    for name, (given, device) in offered.items():
         folder = tmp_path / "repository" / name
         folder.mkdir(parents=True)
         onnx.save(
@@ -281,13 +284,13 @@ def test_networks_on_cpu_come_from_the_cache_after_a_restart(
         )
         (folder / "network.toml").write_text(f'device = "{device}"\n[warmup]\ncount = 1\n')
     options = (
-        "--devices=CPU,HETERO",
+        "--devices=CPU,HETERO,AUTO,BATCH",
         f"--model-repository={tmp_path / 'repository'}",
         f"--cache-dir={tmp_path / 'cache'}",
         f"--state-dir={tmp_path / 'state'}",
         *apart,
     )
-    names = ["given", "parted", "plain", "warm"]
+    names = sorted([*offered, "given"])
     told, cached, staged = [], [], []
     for start in range(3):
         with Server(*options) as server:
@@ -298,10 +301,11 @@ def test_networks_on_cpu_come_from_the_cache_after_a_restart(
             cached.append([info.from_cache for info, _ in infos])
             staged.append([note for info, _ in infos for note in info.notes if "by stage" in note])
             told.append([_lasting(info, layers) for info, layers in infos])
-            for name, given in zip(names, (case, mapped, case, mapped), strict=True):
+            for name in names:
+                given, _ = offered.get(name, (case, ""))
                 assert_same_outputs(server.infer(name, given.inputs), given.expected(), 1e-4)
                 short: Mapping[str, Any] = {
-                    port: np.asarray(x)[:, :1] for port, x in given.inputs.items()
+                    port: np.asarray(x)[..., :1] for port, x in given.inputs.items()
                 }
                 with pytest.raises(grpc.RpcError) as refused:
                     server.infer(name, short)
@@ -316,7 +320,7 @@ def test_networks_on_cpu_come_from_the_cache_after_a_restart(
     assert cached[1] == cached[2] == [True] * len(names)
     assert all("check" in note for note in staged[0])
     for note, name in [*zip(staged[1], names, strict=True), *zip(staged[2], names, strict=True)]:
-        is_read = name == "parted" and bool(apart)  # a worker gets a part whole
+        is_read = name in ("joined", "parted") and bool(apart)  # a worker gets a part whole
         assert ("transform" in note or "check" in note) is is_read, (name, note)
 
 

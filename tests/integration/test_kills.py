@@ -230,7 +230,7 @@ def _exchange(files: Sequence[Path]) -> None:
 
 @pytest.fixture(scope="module")
 def place(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    networks = {"apart": ON_CPU, "parted": 'device = "HETERO:CPU"'}
+    networks = {"apart": ON_CPU, "parted": 'device = "BATCH:[HETERO:CPU]"'}
     return Place(servers, tmp_path_factory.mktemp("damaged"), networks, given=True)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from headrace.plugins.batch.running.collector import Collector, Shape
 from headrace.plugins.batch.running.request import BatchMember
@@ -19,7 +22,6 @@ from headrace.runtime.device.executable_network import ExecutableNetwork, Place
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.ports import PortCheck
-from headrace.runtime.intake.provenance import origins
 from headrace.runtime.network.graph import RunningShape, RunningSubgraph
 from headrace.runtime.network.network import Layer, Network
 from headrace.runtime.virtual.networks import (
@@ -30,6 +32,23 @@ from headrace.runtime.virtual.networks import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a load has found out about a network, for JSON.
+
+    Attributes:
+        whole: what is told of the network as the caller sees it.
+        given: the same of the network that takes batches; empty if it is that one.
+        shared, padded_to: see `Shape`.
+    """
+
+    whole: Mapping[str, Any]
+    given: Mapping[str, Any]
+    shared: Sequence[str]
+    padded_to: int
+    notes: Sequence[str]
+
+
 class BatchNetwork(ExecutableNetwork):
     """Owns no streams: its batches run on the streams of the inner network's device.
 
@@ -37,7 +56,7 @@ class BatchNetwork(ExecutableNetwork):
         network: the network as the caller sees it.
         inner: the network that takes batches. It is closed with this one, unless it is `lent`.
         size: most rows of a batch.
-        shape: the shape of the batches.
+        found: what its load has found out.
         executors: the executors that the inner network runs on.
         lent: whether the inner network also serves by itself.
     """
@@ -50,7 +69,7 @@ class BatchNetwork(ExecutableNetwork):
         config: Configuration,
         inner: ExecutableNetwork,
         size: int,
-        shape: Shape,
+        found: Found,
         executors: ExecutorManager,
         *,
         lent: bool = False,
@@ -58,14 +77,13 @@ class BatchNetwork(ExecutableNetwork):
         super().__init__(network, showing(config, inner, (NUM_STREAMS, INFERENCE_NUM_THREADS)))
         self.inner = inner
         self.size = size
-        self.defaults = () if shape.padded_to else inner.defaults
+        self.defaults = () if found.padded_to else inner.defaults
         self._check = PortCheck(self.inputs, self.outputs, self.defaults)
-        self._shape = shape
+        self._found = found
         self._executors = executors
         self._lent = lent
         self._unfollow: Callable[[], None] = lambda: None
         self._collector: Collector | None = None
-        self._origins = {node.name or "": origins(node) for node in network.nodes()}
 
     @property
     def collector(self) -> Collector:
@@ -74,13 +92,18 @@ class BatchNetwork(ExecutableNetwork):
 
     def open(self, place: Place) -> None:
         super().open(place)
+        found = self._found
         self._collector = Collector(
             BatchScheduler[BatchMember](self.size, self._slots(), self._timeout()),
-            self._shape,
+            Shape(
+                tuple(port.name for port in self.network.inputs),
+                frozenset(found.shared),
+                found.padded_to,
+            ),
             self.inner,
             place.admission.ticket,
             place.timer,
-            self._origins,
+            found.whole["origins"],
             self._count,
         )
         self._unfollow = self._executors.subscribe(self._follow_streams)
@@ -94,6 +117,10 @@ class BatchNetwork(ExecutableNetwork):
     def take_over(self) -> None:
         """Takes over the lent network, which now serves nothing else."""
         self._lent = False
+
+    def entry(self) -> bytes:
+        """What the next load need not find out again."""
+        return json.dumps(asdict(self._found)).encode()
 
     def subgraphs(self) -> tuple[RunningSubgraph, ...]:
         return self.inner.subgraphs()

@@ -28,6 +28,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
 from headrace.runtime.transform.transform import transform_network
+from headrace.runtime.virtual.entries import from_cache
 from headrace.runtime.virtual.members import Target, targets
 from headrace.runtime.virtual.plugin import VirtualPlugin
 
@@ -132,10 +133,20 @@ class BatchPlugin(VirtualPlugin):
     def _batched(
         self, load: Load, resolved: _Resolved, plain: ExecutableNetwork | None = None
     ) -> LoadResult:
-        whole = self.transform_network(load.network, resolved.config, load.options)
-        return loading.load(
-            whole, resolved.config, resolved.target, resolved.size, load.token, plain
+        config, target, size = resolved.config, resolved.target, resolved.size
+        read = partial(self.transform_network, load.network, config, load.options)
+        given = read, config, target, size, load.token, plain
+        make = from_cache(
+            self,
+            load,
+            config,
+            [target],
+            restore=partial(loading.restore, *given),
+            compile_anew=partial(loading.load, *given),
+            export=BatchNetwork.entry,
+            depends_on=[size, plain is not None],
         )
+        return make()
 
 
 def _without_batches(

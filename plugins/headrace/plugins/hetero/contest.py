@@ -91,6 +91,7 @@ class SplitContest:
     _chosen: MeasuredSplit = field(init=False)
     _failed: list[tuple[str, str]] = field(default_factory=list)
     _notes: tuple[str, ...] = ()
+    _lasts: bool = True
     _fastest: dict[str, int] = field(default_factory=dict)
     _loans: ExitStack = field(default_factory=ExitStack)
 
@@ -119,6 +120,8 @@ class SplitContest:
         """The fastest split, with the notes about all."""
         split = self._chosen
         assert isinstance(split.network, HeteroNetwork)
+        split.network.lasts &= self._lasts and not self._failed
+        split.network.notes_on_split += self._notes
         told = {"candidates": self._rows(), "fastest_layers": self._fastest}
         split.network.placement = json.dumps(told)
         return split.plan, replace(split.loaded, notes=(*split.loaded.notes, *self._notes))
@@ -142,6 +145,7 @@ class SplitContest:
             self._heed()
             if not isinstance(error, HeadraceError):
                 _log.warning("the splits of a network were not measured", exc_info=error)
+            self._lasts = False
             self.note(f"the splits were not measured: {public_text(error)}")
 
     # -- inside --

@@ -11,7 +11,6 @@ from headrace.plugins.hetero.running.request import HeteroRequest, named_part
 from headrace.plugins.hetero.running.subgraph import (
     LoadedSubgraph,
     SubgraphExport,
-    told_of,
     write_exports,
 )
 from headrace.runtime.config.schema import Configuration, ParameterValue
@@ -23,6 +22,7 @@ from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.network.graph import RunningShape, RunningSubgraph
 from headrace.runtime.network.network import Layer, Network, Port
 from headrace.runtime.network.values import Value
+from headrace.runtime.virtual.entries import told_of
 from headrace.runtime.virtual.flow import PartsFlow, flow
 from headrace.runtime.virtual.networks import (
     execution_devices,
@@ -45,7 +45,8 @@ class HeteroNetwork(ExecutableNetwork):
     Attributes:
         placement: the metric PLACEMENT, a JSON text: the splits that the load has measured.
         notes_on_split: what the plan of the split notes.
-        lacks_device: whether a device got nothing because its worker process ended.
+        lasts: whether the next start may split the network the same. It may not if a device got
+            nothing because its worker process ended, or if not all splits could be measured.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class HeteroNetwork(ExecutableNetwork):
             self._gives = frozenset(subgraphs[0].ends.outputs)
         self._counters: tuple[SubgraphCounters, ...] = ()
         self.notes_on_split: tuple[str, ...] = ()
-        self.lacks_device = False
+        self.lasts = True
         self.placement = json.dumps({"candidates": [], "fastest_layers": {}})
 
     def open(self, place: Place) -> None:
@@ -183,8 +184,8 @@ class HeteroNetwork(ExecutableNetwork):
 
     def split(self) -> bytes:
         """What `export` gives without the subgraphs' own bytes, which their devices cache. Nothing
-        if it lacks a device, which the next start may have again."""
-        if self.lacks_device:
+        if it does not last."""
+        if not self.lasts:
             return b""
         return self._exported(subgraph.export(b"") for subgraph in self._subgraphs)
 
@@ -228,7 +229,8 @@ class HeteroNetwork(ExecutableNetwork):
     # -- inside --
 
     def _exported(self, exports: Iterable[SubgraphExport]) -> bytes:
-        return write_exports({**told_of(self.network), "notes": self.notes_on_split}, exports)
+        told = {"notes": self.notes_on_split, "placement": self.placement}
+        return write_exports({**told_of(self.network), **told}, exports)
 
     def _flow_to(self, names: Sequence[str]) -> PartsFlow:
         return flow([subgraph.ends for subgraph in self._subgraphs], names)

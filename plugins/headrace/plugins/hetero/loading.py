@@ -10,12 +10,7 @@ from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.planning.cut import Piece, cut
 from headrace.plugins.hetero.planning.partition import Part
 from headrace.plugins.hetero.running.others import Others
-from headrace.plugins.hetero.running.subgraph import (
-    LoadedSubgraph,
-    SubgraphExport,
-    told_of,
-    unread,
-)
+from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, SubgraphExport
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load, LoadResult
@@ -23,6 +18,7 @@ from headrace.runtime.errors import HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.values import Value
+from headrace.runtime.virtual.entries import told_of, unread
 from headrace.runtime.virtual.flow import Ends
 from headrace.runtime.virtual.members import Target
 from headrace.runtime.virtual.parts_request import named

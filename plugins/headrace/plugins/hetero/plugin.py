@@ -6,9 +6,8 @@ import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from types import MappingProxyType
-from typing import cast
 
 from headrace.plugins.hetero import loading
 from headrace.plugins.hetero.config import (
@@ -22,14 +21,11 @@ from headrace.plugins.hetero.contest import MeasuredSplit, SplitContest
 from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.planning.cut import Piece, cut
 from headrace.plugins.hetero.planning.plan import Answers, Plan, plan
-from headrace.plugins.hetero.running.subgraph import read_exports, unread
+from headrace.plugins.hetero.running.subgraph import read_exports
 from headrace.plugins.hetero.transformations import TRANSFORMATIONS
-from headrace.runtime.cache.entry import CacheKey
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DISABLE_TRANSFORMATIONS
-from headrace.runtime.device.cache_key import cache_key, function_digest
-from headrace.runtime.device.cached_load import CachedLoad
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.plugin import AS_IT_IS
@@ -44,6 +40,8 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions, options_to_json
 from headrace.runtime.transform.query import QueryResult
 from headrace.runtime.transform.transform import transform_network
+from headrace.runtime.transform.warm_up import WarmUp
+from headrace.runtime.virtual.entries import from_cache, unread
 from headrace.runtime.virtual.members import Target, listed, read_list, targets, withheld_keys
 from headrace.runtime.virtual.plugin import VirtualPlugin
 
@@ -110,25 +108,20 @@ class HeteroPlugin(VirtualPlugin):
             As `Plugin.load_network`, and if an affinity cannot be followed.
         """
         resolved = self._resolve(load.config, load.options)
-        config, split = resolved.config, partial(self._split, load, resolved)
+        config = resolved.config
+        join = partial(self._join, load, resolved)
+        make = from_cache(
+            self,
+            load,
+            config,
+            resolved.targets,
+            restore=join,
+            compile_anew=partial(self._split, load, resolved),
+            export=HeteroNetwork.split,
+            depends_on=_requests(load.warm_up) if config[PLACEMENT] == MEASURED else "",
+        )
         if load.native:
-            make = partial(self._join, load, resolved, load.native)
-        elif config[PLACEMENT] == MEASURED or any(map(_is_virtual, resolved.targets)):
-            make = split  # what it depends on is not told
-        else:
-            key = partial(self._cache_key, load, resolved)
-            before = cache(key)  # made by a load that looks into the cache: it hashes all weights
-            cached = CachedLoad(
-                self.services.cache,
-                self.name,
-                exports=True,
-                key=before,
-                key_holds=lambda: key() == before(),
-                restore=lambda native, *_: self._join(load, resolved, native),
-                compile_anew=lambda *_: split(),
-                export=lambda made: cast(HeteroNetwork, made).split(),
-            )
-            make = partial(cached, lambda: load.network, config, load.token)
+            make = partial(join, load.native)
         return self._opened(load, config, make)
 
     # -- inside --
@@ -192,21 +185,6 @@ class HeteroPlugin(VirtualPlugin):
         planned = plan(answers, load.options.affinities, merge_islands=merge_islands)
         return replace(planned, unsupported=_as_given(planned.unsupported, load.network))
 
-    def _cache_key(self, load: Load, resolved: _Resolved) -> CacheKey:
-        """What a split depends on. What a subgraph depends on is in its device's own entry."""
-        own = cache_key(self, load.network, resolved.config, load.options)
-        devices = [
-            (
-                each.name,
-                each.plugin.backend_version,
-                each.plugin.native_version,
-                {**each.plugin.config.explicit_strings(), **each.config},
-                [*map(function_digest, each.plugin.extensions.functions())],
-            )
-            for each in resolved.targets
-        ]
-        return CacheKey(json.dumps([own.text, dict(load.options.affinities), devices]))
-
     def _join(self, load: Load, resolved: _Resolved, native: bytes) -> LoadResult:
         """Loads the subgraphs that were exported, or splits the network again. The network is not
         read, if it comes from the cache: then it is the one that was exported."""
@@ -231,6 +209,8 @@ class HeteroPlugin(VirtualPlugin):
             joined = loading.load(
                 whole, pieces, again, resolved.targets, resolved.config, load.token, exports
             )
+            assert isinstance(joined.network, HeteroNetwork)
+            joined.network.placement = told["placement"]
             return _planned(joined, tuple(told["notes"]), restored=True)
         except EndedWorker as error:
             return self._split(load, resolved, {error.metadata["device"]: error.message})
@@ -337,7 +317,7 @@ def _load(load: Load, planned: Plan, resolved: _Resolved) -> LoadResult:
         planned.network, pieces, again, resolved.targets, resolved.config, load.token
     )
     assert isinstance(loaded.network, HeteroNetwork)
-    loaded.network.lacks_device = planned.lacks_device
+    loaded.network.lasts = not planned.lacks_device
     return _planned(loaded, planned.notes)
 
 
@@ -356,8 +336,10 @@ def _as_given(layers: Sequence[UnsupportedLayer], network: Network) -> tuple[Uns
     )
 
 
-def _is_virtual(target: Target) -> bool:
-    return bool(target.options.members)
+def _requests(warm_up: WarmUp | None) -> str:
+    """The requests that splits are measured with."""
+    w = warm_up or WarmUp()
+    return str([w.shapes, sorted(w.random), w.raw, w.file, w.stamp])
 
 
 def _check_config(target: Target) -> None:

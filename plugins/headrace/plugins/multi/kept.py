@@ -10,14 +10,14 @@ from dataclasses import asdict
 
 from headrace.plugins.multi.contest import DeviceSpeed
 from headrace.plugins.multi.device_list import Candidate
-from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.cache.entry import CacheKey, EntryRefused
 from headrace.runtime.device.cache_key import processor_features
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.request_shapes import Shapes
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.processors import usable_processors
-from headrace.runtime.transform.options import options_to_json
+from headrace.runtime.virtual.entries import facts_of
 
 _log = logging.getLogger(__name__)
 
@@ -27,19 +27,20 @@ class KeptMeasurements:
     their backends.
 
     Args:
-        cache: the server's; None if it has none.
+        services: with the server's cache, if it has one.
         folder: in the cache; empty for none.
         network: as it was given.
     """
 
     def __init__(
         self,
-        cache: NetworkCache | None,
+        services: Services,
         folder: str,
         candidates: Sequence[Candidate],
         network: Callable[[], Network],
     ) -> None:
-        self._cache = cache if folder else None
+        self._cache = services.cache if folder else None
+        self._devices = services.devices
         self._folder = folder
         self._candidates = candidates
         self._network = network
@@ -72,22 +73,8 @@ class KeptMeasurements:
             "measured by": f"headrace {importlib.metadata.version('headrace')}",
             "network": self._network().digest,
             "shapes": shapes,
-            "devices": [_facts(each) for each in self._candidates],
+            "devices": [facts_of(each.target, self._devices) for each in self._candidates],
             "processors": usable_processors(),
             "processor features": processor_features(),
         }
         return CacheKey(json.dumps(facts, sort_keys=True, separators=(",", ":")))
-
-
-def _facts(candidate: Candidate) -> list[object]:
-    target, plugin = candidate.target, candidate.target.plugin
-    options = options_to_json(target.options)
-    return [
-        target.name,
-        plugin.get_metric("FULL_DEVICE_NAME"),
-        plugin.architecture,
-        plugin.backend_version,
-        dict(target.config),
-        options["inputs"],
-        options["outputs"],
-    ]

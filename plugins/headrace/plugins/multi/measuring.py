@@ -123,7 +123,7 @@ class Measuring:
         self._background = background
         self._throughput = throughput
         self._full_name = full_name
-        self._kept = KeptMeasurements(services.cache, folder, candidates, network.original)
+        self._kept = KeptMeasurements(services, folder, candidates, network.original)
         self._told = told
         self._lock = threading.Lock()
         self._token = CancelToken()

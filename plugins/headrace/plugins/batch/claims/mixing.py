@@ -8,6 +8,7 @@ from typing import Final
 
 import onnx_ir as ir
 
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.intake import naming
 from headrace.runtime.network.network import Network, Port
@@ -44,7 +45,7 @@ class CannotBatch(FailedPrecondition):
         self.layers = tuple(layers)
 
 
-def check_ports(network: Network) -> None:
+def check_ports(network: Network | ExecutableNetwork) -> None:
     """
     Raises:
         CannotBatch: an input or output cannot have the batch as its first dimension.

@@ -64,7 +64,7 @@ class Collector:
         network: ExecutableNetwork,
         ticket: Ticket,
         timer: Timer,
-        origins: Mapping[str, tuple[str, ...]],
+        origins: Mapping[str, Sequence[str]],
         count: Callable[[Job, int], None],
     ) -> None:
         self._scheduler = scheduler

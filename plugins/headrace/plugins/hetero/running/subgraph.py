@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -10,14 +10,11 @@ from headrace.plugins.hetero.running.others import Others
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, InvalidArgument
 from headrace.runtime.execution.job import LayerProfile
-from headrace.runtime.network.facts import FACTS, facts_from_json, facts_to_json
-from headrace.runtime.network.network import Layer, Network
+from headrace.runtime.network.network import Layer
 from headrace.runtime.virtual.exports import ExportFormat, MemberExport
 from headrace.runtime.virtual.flow import Ends
 
-_FORMAT: Final = ExportFormat(b"\x89HETERO\r\n\x1a\n", 3, "the subgraphs'")
-_FACTS: Final = tuple(name for name in FACTS if name != "digest")
-"""A digest takes long, so it is told only if somebody has asked for it, as a cache does."""
+_FORMAT: Final = ExportFormat(b"\x89HETERO\r\n\x1a\n", 4, "the subgraphs'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,26 +89,6 @@ class LoadedSubgraph:
     def _origins(self, names: Sequence[str]) -> tuple[str, ...]:
         origins = self.told["origins"]
         return tuple(origin for name in names for origin in origins.get(name, ()))
-
-
-def told_of(network: Network) -> dict[str, Any]:
-    """What a network says of itself, for JSON: facts, and the layers of the network as loaded that
-    each layer stands for. A layer of the preprocessing stands for none."""
-    return {
-        "digest": network.known_digest,
-        "facts": facts_to_json(network, _FACTS),
-        "origins": {layer.name: list(layer.origins) for layer in network.layers},
-    }
-
-
-def unread(read: Callable[[], Network], told: Mapping[str, Any]) -> Network:
-    """The network that `told_of` told of.
-
-    Args:
-        read: makes it when somebody asks for its graph.
-    """
-    known = {"digest": told["digest"]} if told["digest"] else {}
-    return Network.unread(read, {**facts_from_json(told["facts"], _FACTS), **known})
 
 
 def write_exports(whole: Mapping[str, Any], exports: Iterable[SubgraphExport]) -> bytes:

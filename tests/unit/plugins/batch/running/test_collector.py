@@ -11,8 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from headrace.plugins.batch.executable_network import BatchNetwork
-from headrace.plugins.batch.running.collector import Shape
+from headrace.plugins.batch.executable_network import BatchNetwork, Found
 from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.runtime.errors import Cancelled, InvalidArgument, Unavailable
@@ -21,6 +20,7 @@ from headrace.runtime.execution.job import Job, LayerProfile, Outcome
 from headrace.runtime.execution.trace import Span, Trace
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.histogram import HistogramSnapshot
+from headrace.runtime.virtual.entries import told_of
 from headrace.testing.counted import number
 from headrace.testing.occupied import eventually
 from tests.support.fake_device import FakeDevice, Outcomes, fake_device, identity_network
@@ -52,9 +52,9 @@ class Bench:
         self._infer = infer
         inner = device.network(self._run, name="inner", streams=slots, config=config)
         settings = ConfigSchema(*STANDARD_KEYS).resolve({"AUTO_BATCH_TIMEOUT": str(timeout)})
-        shape = Shape(("x",), padded_to=padded_to)
-        executors = ExecutorManager()
-        self.network = BatchNetwork(identity_network(), settings, inner, size, shape, executors)
+        network, executors = identity_network(), ExecutorManager()
+        found = Found(told_of(network), {}, [], padded_to, [])
+        self.network = BatchNetwork(network, settings, inner, size, found, executors)
         self.network.open(device.place)
         self.network.count_as("net", device.counters.network("net", "BATCH:FAKE"))
         self.outcomes = Outcomes()

@@ -1,0 +1,166 @@
+"""A network on any virtual device that comes from the cache is the same, and no model is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.plugins import auto, batch, cpu, hetero, multi
+from headrace.plugins.cpu.plugin import CpuPlugin
+from headrace.plugins.hetero import contest
+from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.cache.models import KnownModels
+from headrace.runtime.cache.weights import WeightFiles
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.load import Load
+from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.device.services import Services
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import InputOptions, NetworkOptions
+from headrace.runtime.transform.warm_up import WarmUp
+from headrace.runtime.virtual.entries import facts_of
+from headrace.runtime.virtual.members import targets
+from headrace.testing.case import network_of
+from headrace.testing.infer_request import InferRequest
+from headrace.testing.services import services
+
+_RANDOM = np.random.default_rng(0)
+_MODEL = network_of(
+    "t (float[N,64] x) => (float[N,64] y) { a = MatMul(x, v) b = Relu(a) y = MatMul(b, w) }",
+    {name: _RANDOM.standard_normal((64, 64)).astype(np.float32) for name in "vw"},
+).to_bytes()
+_X = {"x": _RANDOM.standard_normal((3, 64)).astype(np.float32)}
+_HALVED = {"x": InputOptions(scale=(2.0,))}
+_PARTED = {"a": "CPU", "b": "AUTO:CPU,OTHER", "y": "CPU"}
+_MEASURED: tuple[str, dict[str, str]] = "HETERO:CPU,OTHER", {"PLACEMENT": "MEASURED"}
+_KINDS: list[tuple[str, dict[str, str]]] = [
+    _MEASURED,
+    ("AUTO:CPU,OTHER", {}),
+    ("AUTO:CPU,OTHER", {"PERFORMANCE_HINT": "THROUGHPUT"}),
+    ("AUTO:[BATCH:CPU],OTHER", {}),
+    ("BATCH:CPU", {}),
+    ("BATCH:[HETERO:CPU,OTHER]", {}),
+    ("HETERO:CPU,[AUTO:CPU,OTHER]", {}),
+    ("HETERO:[BATCH:CPU],OTHER", {}),
+    ("MULTI:[HETERO:CPU,OTHER],[BATCH:OTHER]", {}),
+]
+_SOURCES = [
+    PluginSource("AUTO", lambda: auto.create_plugin),
+    PluginSource("BATCH", lambda: batch.create_plugin),
+    PluginSource("CPU", lambda: cpu.create_plugin),
+    PluginSource("HETERO", lambda: hetero.create_plugin),
+    PluginSource("MULTI", lambda: multi.create_plugin),
+    PluginSource("OTHER", lambda: cpu.create_plugin),
+]
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "_SPENT_SECONDS", 0.01)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Callable[..., Services]]:
+    """Starts the devices with the cache, as another server on the same folder does."""
+    with ExitStack() as running:
+
+        def start() -> Services:
+            key, root = b"k" * 32, tmp_path / "cache"
+            cache = NetworkCache(root, key, 2**30)
+            weights = WeightFiles(root, WeightFiles.derived_key(key), 2**30)
+            return running.enter_context(services(_SOURCES, cache, weights))
+
+        yield start
+
+
+def loaded(server: Services, device: str, **config: str) -> tuple[Any, Network]:
+    """The network on a device, and the network that it was given."""
+    name = DeviceName.parse(device)
+    given = KnownModels(server.cache, Limits()).from_bytes(_MODEL)
+    affinities = _PARTED if device.startswith("HETERO:CPU") and not config else {}
+    options = NetworkOptions(members=name.members, inputs=_HALVED, affinities=affinities)
+    return server.devices.plugin(name.type).load_network(Load(given, config, options)), given
+
+
+def answer(network: Any) -> Any:
+    return InferRequest(network).infer(_X)["y"]
+
+
+@pytest.mark.parametrize(("device", "config"), _KINDS)
+def test_it_says_and_answers_what_the_first_one_does_without_being_read(
+    server: Callable[..., Services], device: str, config: dict[str, str]
+) -> None:
+    (first, _), (second, given) = (loaded(server(), device, **config) for _ in range(2))
+    assert second.loaded_from_cache
+    for each in ("inputs", "outputs", "defaults"):
+        assert getattr(second, each) == getattr(first, each)
+    if "PERFORMANCE_HINT" not in config:  # that is measured at each load
+        assert sorted(second.notes) == sorted(first.notes)
+    assert second.layers() == first.layers()
+    np.testing.assert_array_equal(answer(second), answer(first))
+    assert not given.is_read
+
+
+@pytest.mark.parametrize(("device", "config"), _KINDS)
+@pytest.mark.parametrize("how", ["damaged", "gone"])
+def test_each_entry_that_is_damaged_or_gone_is_made_anew(
+    server: Callable[..., Services], tmp_path: Path, device: str, config: dict[str, str], how: str
+) -> None:
+    wanted = answer(loaded(server(), device, **config)[0])
+    for file in [*(tmp_path / "cache" / "default").glob("*.compiled")]:
+        whole = file.read_bytes()
+        file.unlink()
+        if how == "damaged":
+            file.write_bytes(whole[:-40] + bytes([whole[-40] ^ 1]) + whole[-39:])
+        np.testing.assert_array_equal(answer(loaded(server(), device, **config)[0]), wanted)
+    assert not loaded(server(), device, **config)[1].is_read
+
+
+@pytest.mark.parametrize("device", ["BATCH:CPU", "HETERO:[BATCH:CPU],OTHER"])
+def test_devices_of_another_version_have_their_own(
+    server: Callable[..., Services], monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    loaded(server(), device)
+    monkeypatch.setattr(CpuPlugin, "backend_version", "ONNX Runtime 0")
+    assert loaded(server(), device)[1].is_read
+    assert not loaded(server(), device)[1].is_read
+
+
+def test_splits_are_measured_again_for_other_requests_only(server: Callable[..., Services]) -> None:
+    def placement(warm_up: WarmUp | None) -> Any:
+        options = NetworkOptions(members=DeviceName.parse(_MEASURED[0]).members)
+        load = Load(Network.from_bytes(_MODEL), _MEASURED[1], options, warm_up=warm_up)
+        return server().devices.plugin("HETERO").load_network(load).get_metric("PLACEMENT")
+
+    first = placement(None)
+    assert "null" not in first  # all were measured
+    assert placement(None) == first
+    assert placement(WarmUp(shapes={"x": (9, 64)})) != first
+
+
+def test_splits_that_could_not_be_measured_are_not_kept(
+    server: Callable[..., Services], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(contest.SplitContest, "_measure", None)
+        assert "not measured" in "".join(loaded(server(), _MEASURED[0], **_MEASURED[1])[0].notes)
+    made, given = loaded(server(), _MEASURED[0], **_MEASURED[1])
+    assert "not measured" not in "".join(made.notes)
+    assert given.is_read
+
+
+@pytest.mark.parametrize("device", ["AUTO", "AUTO:-OTHER", "BATCH:AUTO"])
+def test_a_list_that_names_no_device_depends_on_all(
+    server: Callable[..., Services], device: str
+) -> None:
+    devices = server().devices
+    (target,) = targets([DeviceName.parse(device)], {}, {}, devices, ())
+    *_, used = facts_of(target, devices)
+    assert isinstance(used, list)
+    assert {"CPU", "OTHER"} < {name for name, *_ in used}
