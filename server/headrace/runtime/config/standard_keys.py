@@ -152,21 +152,7 @@ ISOLATION = Key(
     scope="server",
 )
 
-STANDARD_KEYS: tuple[Key[Any], ...] = (
-    DEVICE_ID,
-    PERF_COUNT,
-    PERFORMANCE_HINT,
-    PERFORMANCE_HINT_NUM_REQUESTS,
-    ALLOW_AUTO_BATCHING,
-    AUTO_BATCH_TIMEOUT,
-    NUM_STREAMS,
-    INFERENCE_NUM_THREADS,
-    INFERENCE_PRECISION_HINT,
-    CPU_BIND_THREAD,
-    EXCLUSIVE_ASYNC_REQUESTS,
-    QUEUE_CAPACITY,
-    CACHE_DIR,
-    EXECUTION_TIMEOUT,
-    DISABLE_TRANSFORMATIONS,
-    ISOLATION,
+STANDARD_KEYS: tuple[Key[Any], ...] = tuple(
+    each for each in list(vars().values()) if isinstance(each, Key)
 )
+"""All of them, in their order here."""
