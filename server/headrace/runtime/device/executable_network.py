@@ -349,9 +349,9 @@ class ExecutableNetwork:
         return all(up.get(device, True) for device in self._execution_devices())
 
     @property
-    def holds_sequences(self) -> bool:
-        """Whether any sequence is open. Takes no lock."""
-        return False
+    def sequence_owners(self) -> frozenset[str]:
+        """The identities that have sequences open; empty for one without. Takes no lock."""
+        return frozenset()
 
     def subgraphs(self) -> tuple[RunningSubgraph, ...]:
         """The parts of a network that is split over devices, in execution order."""

@@ -139,5 +139,5 @@ def is_of(entry: NetworkEntry, request: LoadRequest) -> bool:
 def _is_used(entry: NetworkEntry) -> bool:
     loads = entry.state is NetworkState.LOADING
     executable = entry.executable
-    holds = executable is not None and executable.holds_sequences
+    holds = executable is not None and bool(executable.sequence_owners)
     return loads or entry.references > 0 or holds

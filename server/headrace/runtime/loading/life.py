@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -407,15 +407,16 @@ class NetworkLife:
         remains.give_back()
         self.room.give_back(entry)
 
-    def _evict(self, entry: NetworkEntry) -> bool:
-        """Takes a loaded network out of memory. Returns whether it does."""
+    def _evict(self, entry: NetworkEntry, sequences: Collection[str] = ()) -> bool:
+        """Takes a loaded network out of memory, as `NetworkRegistry.evict`. Returns whether it
+        does."""
         of_client = entry.residence.of_client
 
         def record_of_cold(record: Record) -> Record:
             return record if of_client else replace(record, network=None)
 
         close = partial(self._close_later, model_stays=of_client)
-        if not self._networks.evict(entry, record_of_cold, close):
+        if not self._networks.evict(entry, record_of_cold, close, sequences):
             return False
         name, version, _ = entry.key
         facts = {"network": name, "version": version}

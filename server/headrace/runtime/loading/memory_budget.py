@@ -63,6 +63,7 @@ class Holder(NamedTuple):
         last_used: when it was used last.
         who: the identity whose request has loaded it; empty for the server's own.
         idle: whether nobody has used it for some time. It then counts for nobody's share.
+        sequences: the identities whose open sequences alone keep it.
     """
 
     key: NetworkKey
@@ -78,6 +79,7 @@ class Holder(NamedTuple):
     last_used: float = 0.0
     who: str = ""
     idle: bool = False
+    sequences: frozenset[str] = frozenset()
 
 
 class WeightSize(NamedTuple):
@@ -142,6 +144,9 @@ def make_room(
     law (1.1), 17 of 100 requests to the ten most wanted would wait for a load, and less than 1 in
     1000 do so.
 
+    Open sequences keep a network, as long as what each identity keeps so is no more than what is
+    left for others.
+
     Networks without requests leave before busy ones, which leave after their last request. A
     network whose load takes more than the whole budget for a moment is loaded alone.
 
@@ -166,6 +171,7 @@ def make_room(
         later = {each.key: each.later for each in holders if each.key not in leaving}
         while sum(later.values()) + need > most:
             may = [each for each in holders if each.later and not each.stays and each.key in later]
+            may += _beyond_share(holders, later, most, who)
             if not may:
                 break
             each = _first_to_leave(may, later, who, size.later)
@@ -186,6 +192,20 @@ def make_room(
     if leaving:
         return leaving
     return None if waits else []
+
+
+def _beyond_share(
+    holders: Iterable[Holder], later: Mapping[NetworkKey, int], most: int, who: str
+) -> list[Holder]:
+    """The networks that stay for the open sequences of identities alone that keep more than what
+    stays leaves free. Of who asks itself, all sequences stay."""
+    stay = [each for each in holders if each.stays and later.get(each.key)]
+    kept: Counter[str] = Counter()
+    for each in stay:
+        kept.update(dict.fromkeys(each.sequences, later[each.key]))
+    free = most - sum(later[each.key] for each in stay)
+    beyond = {each for each, size in kept.items() if each not in ("", who) and size > free}
+    return [each for each in stay if each.sequences and each.sequences <= beyond]
 
 
 def _first_to_leave(

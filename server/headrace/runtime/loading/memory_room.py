@@ -35,6 +35,7 @@ from headrace.runtime.transform.options import LoadRequest, options_to_json
 
 _IDLE_SECONDS: Final = 300.0
 """A network that nobody has used for so long counts for nobody's share."""
+_SEQUENCES: Final = "a sequence is open on it"
 _PATIENCE_SECONDS: Final = 300.0
 """For how long a load waits for networks to end their requests, and so to make room for it."""
 
@@ -104,8 +105,8 @@ class MemoryRoom:
     loads of cold networks are taken under it.
 
     Args:
-        evict: takes a loaded network out of memory once its last request has ended. Returns whether
-            it does.
+        evict: takes a loaded network out of memory once its last request has ended, with the open
+            sequences of these identities. Returns whether it does.
         cold: tells which networks requests wait for.
         measure: the memory of the server and of its processes.
 
@@ -116,7 +117,7 @@ class MemoryRoom:
     def __init__(
         self,
         budget: MemoryBudget,
-        evict: Callable[[NetworkEntry], bool],
+        evict: Callable[[NetworkEntry, Collection[str]], bool],
         cold: ColdLoads,
         measure: Callable[[], int],
     ) -> None:
@@ -159,12 +160,12 @@ class MemoryRoom:
                     weights = weights._replace(mapped=same in self._mapped())
                     size = LoadSize.of(weights, entry.memory_bytes)
                     leaving = self._room_for(turn, entry, size, budgets)
-                if leaving == []:
+                if leaving == {}:
                     break
-                gone = [key for key in leaving or () if self._evict(self._charges[key].entry)]
-                for key in gone:
-                    for budget in self._charges[key].budgets:
-                        self.evictions[budget] += 1
+                for key, sequences in (leaving or {}).items():
+                    if self._evict(self._charges[key].entry, sequences):
+                        for budget in self._charges[key].budgets:
+                            self.evictions[budget] += 1
                 if leaving is None:
                     self._wait(entry.key, until)
             self._charges[entry.key] = _Charge(entry, budgets, weights, same, size)
@@ -281,9 +282,9 @@ class MemoryRoom:
 
     def _room_for(
         self, turn: _Turn, entry: NetworkEntry, size: LoadSize, budgets: frozenset[str]
-    ) -> list[NetworkKey] | None:
-        """As `make_room`. Wakes the loads behind one that waits for requests. The caller holds the
-        lock."""
+    ) -> dict[NetworkKey, frozenset[str]] | None:
+        """As `make_room`, with the identities whose sequences end. Wakes the loads behind one that
+        waits for requests. The caller holds the lock."""
         holders, stays = self._holders(entry.key), bool(_why_it_stays(entry, time.monotonic()))
         room = partial(
             make_room,
@@ -308,7 +309,8 @@ class MemoryRoom:
                 turn.awaited = [self._charges[each.key].entry for each in kept]
         if self._stuck(turn) and not was_stuck:
             self._changed.notify_all()
-        return leaving
+        sequences = {each.key: each.sequences for each in holders}
+        return None if leaving is None else {key: sequences[key] for key in leaving}
 
     @contextmanager
     def _heeding(self, entry: NetworkEntry) -> Iterator[None]:
@@ -432,6 +434,14 @@ def _holder(
     stays = next(filter(None, (_why_it_stays(each, now) for each in (entry, *users))), "")
     if entry.state is NetworkState.READY and entry.key[:2] in together:
         stays = stays or "the same pipeline needs it"
+    sequences: frozenset[str] = frozenset()
+    for each in (entry, *users) if not stays else ():
+        executable = each.executable
+        if executable is not None and executable.states:
+            sequences |= executable.sequence_owners
+            stays = (
+                _SEQUENCES if sequences or each.references else stays
+            )  # one may be about to open
     return Holder(
         entry.key,
         charge.budgets,
@@ -446,21 +456,16 @@ def _holder(
         last_used=entry.last_used,
         who=entry.asker.name,
         idle=now - entry.last_used > _IDLE_SECONDS,
+        sequences=sequences,
     )
 
 
 def _why_it_stays(entry: NetworkEntry, now: float) -> str:
-    executable, residence = entry.executable, entry.residence
+    residence = entry.residence
     if entry.again is None:
         return "it is a client's"
     if residence.pinned:
         return "it is pinned"
-    if (
-        executable is not None
-        and executable.states
-        and (entry.references or executable.holds_sequences)
-    ):
-        return "a sequence is open on it"
     if max(now - entry.last_used, 0.0) < residence.min_idle_seconds:  # it may be used just now
         return f"it was used less than {residence.min_idle_seconds:g} s ago"
     return ""

@@ -252,15 +252,17 @@ class NetworkRegistry:
         entry: NetworkEntry,
         record_of_cold: Callable[[Any], Any],
         on_drained: Callable[[NetworkEntry], object],
+        sequences: Collection[str] = (),
     ) -> bool:
         """Takes a loaded network out of memory, once its last request has ended. Its next request
         loads it. Returns False if it is not loaded any more, cannot be loaded again, or has an open
-        sequence.
+        sequence of others than `sequences`.
 
         Args:
             record_of_cold: makes the record of the network that is not loaded from that of the
                 loaded one.
             on_drained: gets the loaded one.
+            sequences: the identities whose sequences may end.
         """
         name, version, _ = entry.key
         table = self._table
@@ -268,8 +270,10 @@ class NetworkRegistry:
             if entry.state is not NetworkState.READY or entry.again is None:
                 return False
             assert entry.executable is not None
-            if entry.executable.states and (entry.references or entry.executable.holds_sequences):
-                return False  # a request may be about to open one
+            owners = entry.executable.sequence_owners
+            about_to = entry.executable.states and entry.references and not owners
+            if about_to or not owners.issubset(sequences):
+                return False
             record = record_of_cold(entry.record)
             cold = table.entry(name, version, entry.device, record, entry.owner)
             cold.state, cold.again = NetworkState.EVICTED, entry.again

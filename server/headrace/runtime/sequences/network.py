@@ -139,8 +139,8 @@ class SequenceNetwork(NetworkInFront):
         return identifier in self._table
 
     @property
-    def holds_sequences(self) -> bool:
-        return len(self._table) > 0
+    def sequence_owners(self) -> frozenset[str]:
+        return self._table.owners
 
     def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
         return {"OPEN_SEQUENCES": lambda: len(self._table)}

@@ -140,6 +140,11 @@ class SequenceTable:
         """Whether a sequence is open. Safe on any thread, but the answer may be out of date."""
         return identifier in self._open
 
+    @property
+    def owners(self) -> frozenset[str]:
+        """The identities that have sequences open. Safe as `__contains__`."""
+        return frozenset(self._of)
+
     def enter(self, turn: SequenceTurn) -> bool:
         """Gives a request its place in its sequence, which it may open.
 

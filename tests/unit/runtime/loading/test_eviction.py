@@ -93,8 +93,10 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> Iterator[Core]:
 def running(mib: int = 9, **options: Any) -> Iterator[Core]:
     source = PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin))
     core = Core([source], blob_key=b"key", budget=MemoryBudget({"HOOK": mib * MIB}), **options)
-    yield core
-    core.stop()
+    try:
+        yield core
+    finally:
+        core.stop()
 
 
 @pytest.fixture
@@ -340,17 +342,54 @@ def test_a_client_s_network_drives_out_those_of_the_repository(core: Core) -> No
     assert states(core)["a"] is EVICTED
 
 
+def in_sequence(
+    core: Core, name: str, who: str = "", *, start: bool = False
+) -> BaseException | None:
+    """The error of a request of a sequence."""
+    ended: Future[Job] = Future()
+    entry = core.networks.acquire(name)
+    inputs = {"x": np.zeros((512, 512), np.float32)}
+    job = Job(inputs, ended.set_result, sequence=Sequence("s", start=start, end=False), owner=who)
+    try:
+        core.networks.submit(entry, job)
+    except FailedPrecondition as error:
+        return error
+    return ended.result(PATIENCE_SECONDS).error
+
+
+def test_sequences_of_an_identity_end_that_leave_no_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headrace.runtime.loading.life.family_bytes", lambda: 0)
+    monkeypatch.setattr("headrace.runtime.loading.memory_budget._PEAK", 1)
+    monkeypatch.setattr("headrace.runtime.loading.memory_budget._OTHERS", 0)
+    with contextmanager(running)(4) as core:
+        know(core, *"abcd", model=lambda: read(KEPT), config={"STATES": "h=g"})
+        know(core, "e", "f", "g")
+        for name in "abcd":
+            assert loaded(core, name) is None
+            assert in_sequence(core, name, "eve", start=True) is None
+        assert isinstance(loaded(core, "g", "eve"), ResourceExhausted)  # hers stay for her
+        assert loaded(core, "e", "bob") is None
+        assert loaded(core, "f", "bob") is None
+        assert loaded(core, "g", "carol") is None
+        assert states(core) == {
+            **dict.fromkeys("abe", EVICTED),
+            **dict.fromkeys("cdfg", READY),
+        }
+        assert in_sequence(core, "c", "eve") is None
+        assert loaded(core, "a", "eve") is None
+        ended = in_sequence(core, "a", "eve")
+        assert isinstance(ended, FailedPrecondition)
+        assert "or because the network was loaded again" in ended.message
+
+
 def test_an_open_sequence_keeps_its_network(core: Core) -> None:
     know(core, "a", model=lambda: read(KEPT), config={"STATES": "h=g"})
     know(core, "b", "c", residence=Residence(pinned=True))
     know(core, "d")
     assert loaded(core, "a") is None
-    ended: Future[Job] = Future()
-    entry = core.networks.acquire("a")
-    inputs = {"x": np.zeros((512, 512), np.float32)}
-    job = Job(inputs, ended.set_result, sequence=Sequence("s", start=True, end=False))
-    core.networks.submit(entry, job)
-    assert ended.result(PATIENCE_SECONDS).error is None
+    assert in_sequence(core, "a", start=True) is None
     for name in "bc":
         assert loaded(core, name) is None
     error = loaded(core, "d")

@@ -74,7 +74,7 @@ class World:
     def load(self, name: str = "m", *, replace: bool = False) -> LoadRequest:
         request = LoadRequest(name, DeviceName.parse("HOOK"))
         entry = self.begin(request, replace=replace)
-        facts = {"holds_sequences": False, "runs": frozenset(), "states": {}}
+        facts: dict[str, Any] = {"sequence_owners": frozenset(), "runs": frozenset(), "states": {}}
         executable: Any = type("Loaded", (), facts)()
         self.networks.publish(entry, executable, lambda _: None)
         entry.last_used = self.time.now

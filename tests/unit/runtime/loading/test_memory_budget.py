@@ -65,6 +65,28 @@ def test_networks_with_requests_leave_last() -> None:
     assert leaving(60, 20, *there) == ["idle", "busy"]
 
 
+def kept(name: str, size: int, *owners: str, used: float = 0.0) -> Holder:
+    stays = "a sequence is open on it"
+    return holder(name, size, used, stays=stays, sequences=frozenset(owners), uses=used)
+
+
+def test_an_identity_s_sequences_keep_no_more_than_they_leave_for_others() -> None:
+    there = [kept(f"e{number}", 20, "eve", used=number) for number in range(4)]
+    assert leaving(40, 40, *there, who="bob") == ["e0"]
+    assert leaving(60, 60, *there, who="bob") == ["e0", "e1"]  # she keeps 40, which leaves 60
+    with pytest.raises(ResourceExhausted, match="a sequence is open on it"):
+        leaving(80, 80, *there, who="bob")
+    assert leaving(40, 40, *there, holder("b", 20, uses=9.0), who="bob") == ["e0", "e1"]
+
+
+def test_the_sequences_of_others_and_of_who_asks_keep_a_network() -> None:
+    there = kept("e", 60, "eve"), kept("both", 30, "eve", "bob")
+    assert leaving(40, 40, *there, who="carol") == ["e"]
+    for who, each in (("eve", there[0]), ("carol", kept("nobody", 60, ""))):
+        with pytest.raises(ResourceExhausted):
+            leaving(50, 50, each, who=who)
+
+
 def test_whoever_asks_for_many_networks_drives_out_its_own() -> None:
     there = [
         holder("hot", 20, who="bob", uses=1.0),
