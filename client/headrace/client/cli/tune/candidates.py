@@ -57,7 +57,8 @@ def candidates(
                 threads = {"NUM_STREAMS": str(number), "INFERENCE_NUM_THREADS": str(number)}
                 found.append(Variant(device, threads))
         if not device.startswith("BATCH:"):
-            found += [Variant(f"BATCH:{device}({size})", {}) for size in batches]
+            inner = f"[{device}]" if ":" in device else device
+            found += [Variant(f"BATCH:{inner}({size})", {}) for size in batches]
     return found
 
 

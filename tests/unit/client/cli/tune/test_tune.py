@@ -60,6 +60,9 @@ def test_a_network_is_tried_as_it_is_and_with_streams_threads_hints_and_batches(
     }
     assert Variant("OPENVINO", {}) in candidates("CPU", {"CPU": 1, "OPENVINO": 1})
     assert not any("BATCH" in str(each) for each in candidates("CPU", {"CPU": 4}, batches=()))
+    listed = "HETERO:OPENVINO,CPU"
+    batches = {each.device for each in candidates(listed, {listed: 1})} - {listed}
+    assert batches == {f"BATCH:[{listed}](4)", f"BATCH:[{listed}](16)"}
     coarse = {"INFERENCE_PRECISION_HINT": "bf16", "PERFORMANCE_HINT": "LATENCY"}
     assert Variant("CPU", coarse) in candidates("CPU", {"CPU": 1}, coarse=True)
 
