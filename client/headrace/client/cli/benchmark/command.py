@@ -217,6 +217,9 @@ def check_plot(path: Path) -> None:
         raise typer.BadParameter(
             f"{path} does not end in {' or '.join(SUFFIXES)}", param_hint="--plot"
         )
+    if not os.access(path.parent, os.W_OK):
+        message = f"cannot write {path}: its folder is missing or cannot be written to"
+        raise typer.BadParameter(message, param_hint="--plot")
     if find_spec("matplotlib") is None:
         console.fail("--plot needs Matplotlib; install headrace with its extra 'plot'")
 

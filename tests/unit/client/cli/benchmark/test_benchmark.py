@@ -367,6 +367,7 @@ def test_a_model_is_unloaded_also_where_its_inputs_are_missing(
         (["--network", "echo", "--rate", "5", "--callers", "2"], "pass one of the two"),
         (["--network", "echo", "--arrivals", "often"], "'often' is unknown; pass poisson or fixed"),
         (["--network", "echo", "--plot", "p.gif"], "does not end in .png or .svg"),
+        (["--network", "echo", "--plot", "lost/p.svg"], "cannot write lost/p.svg: its folder is"),
         (["--network", "echo", "--arrivals", "fixed"], "needs --rate"),
         ([], "pass MODEL, --repository NAME or --network NAME"),
     ],
