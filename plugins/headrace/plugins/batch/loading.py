@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,95 +34,82 @@ _MAY_BE_THE_SIZES = (FailedPrecondition, InvalidModel, Unimplemented)
 """Errors that a device may raise because it takes fixed sizes only."""
 
 
-def load(
-    read: Callable[[], Network],
-    config: Configuration,
-    target: Target,
-    size: int,
-    token: CancelToken,
-    plain: ExecutableNetwork | None = None,
-) -> LoadResult:
-    """Loads a network on the target so that its requests run together.
+@dataclass(frozen=True, slots=True)
+class BatchLoad:
+    """A load of a network on the target so that its requests run together.
 
     Args:
         read: makes the network as the caller sees it.
         size: most rows of a batch.
         plain: the network if the target has loaded it already. It stays open, and runs the
             batches.
-
-    Raises:
-        FailedPrecondition: its requests cannot run together. The message says why.
-        What the target raises.
     """
-    if plain is not None:
-        check_ports(plain)  # they are the network's, which need not be made for it
-    whole = read()
-    check_ports(whole)
-    given, padded_to, notes = whole, 0, list[str]()
-    try:
-        inner = plain or _load(whole, target, token)
-    except _MAY_BE_THE_SIZES as error:
-        # If the sizes are not the cause, the next load raises the error again.
-        given, padded_to = with_rows(whole, size), size
-        inner = _load(given, target, token)
-        notes = [f"batches are padded to {size} rows, because {target.name} said: {error.message}"]
-    try:
-        check_layers(whole)  # after the device has named the layers that it does not support
-        shared = _tried(whole, inner, padded_to, min(ROWS, size), token)
-        check_shared(whole, shared)
-    except BaseException:
-        if plain is None:
-            inner.close()
-        raise
-    text = (
-        f"requests run together, up to {size} rows: each row gave the same alone and among others"
-    )
-    found = Found(
-        whole=told_of(whole),
-        given=told_of(given) if padded_to else {},
-        shared=sorted(shared),
-        padded_to=padded_to,
-        notes=[text, *notes],
-    )
-    return _made(whole, config, target, size, found, inner, lent=plain is not None)
 
+    read: Callable[[], Network]
+    config: Configuration
+    target: Target
+    size: int
+    token: CancelToken
+    plain: ExecutableNetwork | None = None
 
-def restore(
-    read: Callable[[], Network],
-    config: Configuration,
-    target: Target,
-    size: int,
-    token: CancelToken,
-    plain: ExecutableNetwork | None,
-    native: bytes,
-) -> LoadResult:
-    """Loads a network as an earlier load found that its requests can run together. The network is
-    read only if the target needs its graph.
+    def anew(self) -> LoadResult:
+        """
+        Raises:
+            FailedPrecondition: its requests cannot run together. The message says why.
+            What the target raises.
+        """
+        if self.plain is not None:
+            check_ports(self.plain)  # they are the network's, which need not be made for it
+        whole = self.read()
+        check_ports(whole)
+        given, padded_to, notes = whole, 0, list[str]()
+        try:
+            inner = self._inner(whole)
+        except _MAY_BE_THE_SIZES as error:
+            # If the sizes are not the cause, the next load raises the error again.
+            given, padded_to = with_rows(whole, self.size), self.size
+            inner, name = self._inner(given), self.target.name
+            notes = [
+                f"batches are padded to {padded_to} rows, because {name} said: {error.message}"
+            ]
+        try:
+            check_layers(whole)  # after the device has named the layers that it does not support
+            shared = _tried(whole, inner, padded_to, min(ROWS, self.size), self.token)
+            check_shared(whole, shared)
+        except BaseException:
+            if self.plain is None:
+                inner.close()
+            raise
+        rows = f"requests run together, up to {self.size} rows"
+        found = Found(
+            whole=told_of(whole),
+            given=told_of(given) if padded_to else {},
+            shared=sorted(shared),
+            padded_to=padded_to,
+            notes=[f"{rows}: each row gave the same alone and among others", *notes],
+        )
+        return self._joined(whole, inner, found)
 
-    Args:
-        native: the entry of the earlier load.
-    """
-    found = Found(**json.loads(native))
-    whole = unread(read, found.whole)
-    given = unread(lambda: with_rows(whole, size), found.given) if found.given else whole
-    inner = plain or _load(given, target, token)
-    made = _made(whole, config, target, size, found, inner, lent=plain is not None)
-    return replace(made, restored=True)
+    def restored(self, entry: bytes) -> LoadResult:
+        """The network as an earlier load has found that its requests can run together. It is read
+        only if the target needs its graph."""
+        found = Found(**json.loads(entry))
+        whole = given = unread(self.read, found.whole)
+        if found.padded_to:
+            given = unread(lambda: with_rows(whole, self.size), found.given)
+        return replace(self._joined(whole, self._inner(given), found), restored=True)
 
+    # -- inside --
 
-def _made(
-    whole: Network,
-    config: Configuration,
-    target: Target,
-    size: int,
-    found: Found,
-    inner: ExecutableNetwork,
-    *,
-    lent: bool,
-) -> LoadResult:
-    executors = target.plugin.services.executors
-    made = BatchNetwork(whole, config, inner, size, found, executors, lent=lent)
-    return LoadResult(made, (*found.notes, *inner.notes), from_cache=inner.loaded_from_cache)
+    def _inner(self, network: Network) -> ExecutableNetwork:
+        config, options = self.target.config, self.target.options
+        load = Load(network, config, options, token=self.token)
+        return self.plain or self.target.plugin.load_network(load)
+
+    def _joined(self, whole: Network, inner: ExecutableNetwork, found: Found) -> LoadResult:
+        executors, lent = self.target.plugin.services.executors, self.plain is not None
+        made = BatchNetwork(whole, self.config, inner, self.size, found, executors, lent=lent)
+        return LoadResult(made, (*found.notes, *inner.notes), from_cache=inner.loaded_from_cache)
 
 
 def runner(network: ExecutableNetwork, token: CancelToken, padded_to: int = 0) -> Run:
@@ -149,10 +136,6 @@ def runner(network: ExecutableNetwork, token: CancelToken, padded_to: int = 0) -
         return rows_of.part(outputs, [count], frozenset(shared), padded_to)[0]
 
     return run
-
-
-def _load(network: Network, target: Target, token: CancelToken) -> ExecutableNetwork:
-    return target.plugin.load_network(Load(network, target.config, target.options, token=token))
 
 
 def _tried(

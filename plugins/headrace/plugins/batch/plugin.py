@@ -135,14 +135,14 @@ class BatchPlugin(VirtualPlugin):
     ) -> LoadResult:
         config, target, size = resolved.config, resolved.target, resolved.size
         read = partial(self.transform_network, load.network, config, load.options)
-        given = read, config, target, size, load.token, plain
+        batch_load = loading.BatchLoad(read, config, target, size, load.token, plain)
         make = from_cache(
             self,
             load,
             config,
             [target],
-            restore=partial(loading.restore, *given),
-            compile_anew=partial(loading.load, *given),
+            restore=batch_load.restored,
+            compile_anew=batch_load.anew,
             export=BatchNetwork.entry,
             depends_on=[size, plain is not None],
         )

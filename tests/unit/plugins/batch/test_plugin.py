@@ -12,9 +12,10 @@ import pytest
 
 from headrace.plugins import batch, cpu, template
 from headrace.plugins.batch import hinted as hint_module
-from headrace.plugins.batch import loading, measurement
+from headrace.plugins.batch import measurement
 from headrace.plugins.batch.claims.trial import ROWS
 from headrace.plugins.batch.executable_network import BatchNetwork
+from headrace.plugins.batch.loading import BatchLoad
 from headrace.plugins.batch.plugin import BatchPlugin
 from headrace.plugins.cpu.plugin import CpuPlugin
 from headrace.runtime.config.device_name import DeviceName
@@ -312,14 +313,14 @@ def test_a_load_that_is_cancelled_at_its_very_end_leaves_nothing(
     plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token, made = CancelToken(), []
-    load_it = loading.load
+    load_it = BatchLoad.anew
 
-    def cancel_then(*arguments: Any) -> LoadResult:
-        made.append(load_it(*arguments))
+    def cancel_then(load: BatchLoad) -> LoadResult:
+        made.append(load_it(load))
         token.cancel(Cancelled("nobody waits"))
         return made[0]
 
-    monkeypatch.setattr(loading, "load", cancel_then)
+    monkeypatch.setattr(BatchLoad, "anew", cancel_then)
     with pytest.raises(Cancelled):
         plugin.load_network(Load(networks.mlp().network, options=on("BATCH:CPU(4)"), token=token))
     (batched,) = (each.network for each in made)
