@@ -89,6 +89,7 @@ def test_what_depends_on_the_processor_is_expected(
     assert_as_expected(core, device, on_this, sample)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("instructions", ["AVX2", "SSE41"])
 def test_it_is_expected_without_the_newer_instructions_as_well(
     cases: list[BackendCase], monkeypatch: pytest.MonkeyPatch, instructions: str

@@ -53,11 +53,13 @@ def _no_thread_is_left() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _logging_is_restored() -> Iterator[None]:
     """Commands of ours configure the logging of their process, which here is the tests' own."""
-    root = logging.getLogger()
-    handlers, level, hook = list(root.handlers), root.level, sys.excepthook
+    root, hook = logging.getLogger(), sys.excepthook
+    handlers = list(root.handlers)
+    levels = {"": root.level} | dict.fromkeys(("headrace", "onnx_ir", "uvicorn"), logging.NOTSET)
     yield
     sys.excepthook = hook
     root.handlers[:] = handlers
-    root.setLevel(level)
-    for name in ("headrace", "onnx_ir", "uvicorn"):
-        logging.getLogger(name).setLevel(logging.NOTSET)
+    for name, level in levels.items():
+        logger = logging.getLogger(name)
+        if logger.level != level:  # setting it goes through all loggers
+            logger.setLevel(level)

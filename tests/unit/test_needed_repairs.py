@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FILE = """
 def test_openvino_alone_is_wrong(): pass
 def test_onnx_runtime_alone_is_wrong(): assert 0, "it is right"
@@ -26,12 +28,14 @@ def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_the_suite_leaves_them_out(tmp_path: Path) -> None:
     ran = run_pytest(tmp_path)
     assert ran.returncode == 0, ran.stdout
     assert "1 passed, 2 deselected" in ran.stdout
 
 
+@pytest.mark.long
 def test_needed_repairs_runs_them_alone_and_names_what_is_right_without(tmp_path: Path) -> None:
     ran = run_pytest(tmp_path, "-p", "tests.needed_repairs")
     assert ran.returncode == 0, ran.stdout

@@ -246,6 +246,7 @@ def test_sums_of_integer_products_do_not_overflow(tmp_path: Path) -> None:
     assert np.unique(answer.outputs["y"]).tolist() == [8 * 255 * 127]
 
 
+@pytest.mark.long
 def test_what_makes_rounding_larger_is_held_to_no_less_than_onnx_runtime_is(tmp_path: Path) -> None:
     steady = parse("steady (float[N] x) => (float[N] y) { y = Relu (x) }")
     steep = parse(

@@ -328,6 +328,7 @@ def test_the_published_table_is_that_of_the_expectations(cases: dict[str, Backen
     assert published == markdown(list(cases.values()), known), "run make conformance"
 
 
+@pytest.mark.long
 def test_the_command_line_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = ["--device", "UNSOUND", "--factory", f"{UNSOUND}:create_plugin", "--jobs", "1"]
     common += ["--cases", "test_relu", "--cases", "test_sin"]
@@ -341,6 +342,7 @@ def test_the_command_line_compares(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "\nUNSOUND test_sin: expected passed, got wrong (values)" in told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("case", "status"), [("test_relu", 0), ("test_sin", 1)])
 def test_a_device_of_which_nothing_is_known_is_held_to_what_it_claims(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str, status: int

@@ -207,6 +207,7 @@ def test_a_mistake_in_its_configuration_ends_the_start_though_it_starts_late(
         pass
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("openvino_is_faster")
 def test_cpu_answers_when_its_process_ends_until_the_shape_is_compiled_again(
     offered: Services,

@@ -176,6 +176,7 @@ def test_rings_that_were_excluded_are_found_when_they_are_many(looks: list[bool]
     assert not any(each() for each in alive)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("few")
 def test_the_objects_of_networks_that_are_loaded_are_not_taken_for_rings(
     looks: list[bool],
@@ -197,6 +198,7 @@ def test_the_objects_of_networks_that_are_loaded_are_not_taken_for_rings(
     assert not looks
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("looks")
 def test_a_load_does_not_hide_what_other_threads_leave_meanwhile(core: Core) -> None:
     """A network whose load takes long accounts for no more than itself."""
@@ -220,6 +222,7 @@ def test_a_load_does_not_hide_what_other_threads_leave_meanwhile(core: Core) -> 
     assert alive() is None
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("few")
 def test_what_another_load_has_made_so_far_is_not_taken_for_rings(looks: list[bool]) -> None:
     with garbage.undisturbed():

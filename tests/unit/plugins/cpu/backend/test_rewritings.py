@@ -228,5 +228,6 @@ def test_a_resize_of_some_axes_stays_between_transposes(plugin: Plugin) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_neighbours_of_rewritten_networks_answer_as_written() -> None:
     assert main(["--count", "150", "--seconds", "600"]) == 0

@@ -161,6 +161,7 @@ def test_a_network_keeps_no_more_texts_than_are_freed_at_once(offered: Services,
         plugin.load_network(Load(more))
 
 
+@pytest.mark.long
 def test_a_network_that_keeps_more_runs_in_a_process_of_its_own(offered: Services) -> None:
     plugin = cpu.create_plugin("CPU", offered, {})
     try:

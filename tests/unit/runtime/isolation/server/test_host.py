@@ -228,6 +228,7 @@ def test_a_scrape_does_not_wait_for_a_worker_that_stands_still(services: Service
         network.close()
 
 
+@pytest.mark.long
 def test_requests_are_refused_with_a_delay_while_there_is_no_worker(
     services: Services, tmp_path: Path
 ) -> None:
@@ -370,6 +371,7 @@ def test_a_model_that_was_loaded_when_another_ended_the_worker_is_tried_alone_an
         network.close()
 
 
+@pytest.mark.long
 def test_a_suspected_model_that_ends_its_own_worker_costs_the_device_nothing(
     services: Services,
 ) -> None:
@@ -480,6 +482,7 @@ def test_killing_it_ends_a_worker_that_is_still_being_brought_back(services: Ser
         assert DeviceState.UP not in states.seen[1:]
 
 
+@pytest.mark.long
 def test_closing_a_device_does_not_wait_for_a_worker_that_is_being_brought_back(
     services: Services, tmp_path: Path
 ) -> None:
@@ -610,6 +613,7 @@ def test_a_worker_that_ends_while_it_gets_its_networks_back_is_followed_by_anoth
         network.close()
 
 
+@pytest.mark.long
 def test_an_extension_that_came_while_the_worker_ended_was_not_added(services: Services) -> None:
     states = States(services)
     with isolated(services) as plugin:
@@ -764,6 +768,7 @@ def test_large_tensors_share_memory_that_is_given_back(services: Services) -> No
         assert pool.idle() == 0
 
 
+@pytest.mark.long
 def test_one_large_answer_has_later_ones_reserve_no_more_than_they_take(
     services: Services,
 ) -> None:

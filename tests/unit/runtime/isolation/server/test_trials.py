@@ -125,6 +125,7 @@ def test_a_device_in_the_servers_process_compiles_strangers_models_apart_first(
         registry.close()
 
 
+@pytest.mark.long
 def test_a_changed_device_is_tried_anew(services: Services) -> None:
     with closing(IsolatedPlugin("FRAGILE", services, {}, _PATH)) as plugin, asking(BOB):
         plugin.query_network(layer_called("good"), {})
