@@ -17,9 +17,11 @@ from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.cache.models import KnownModels
 from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
+from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import InputOptions, NetworkOptions
@@ -120,6 +122,24 @@ def test_each_entry_that_is_damaged_or_gone_is_made_anew(
             file.write_bytes(whole[:-40] + bytes([whole[-40] ^ 1]) + whole[-39:])
         np.testing.assert_array_equal(answer(loaded(server(), device, **config)[0]), wanted)
     assert not loaded(server(), device, **config)[1].is_read
+
+
+def test_batches_that_are_padded_stay_so(
+    server: Callable[..., Services], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_it = CpuPlugin.load_network
+
+    def load_fixed(plugin: CpuPlugin, load: Load) -> ExecutableNetwork:
+        if load.network.inputs[0].fixed_shape is None:
+            raise FailedPrecondition("it takes fixed sizes")
+        return load_it(plugin, load)
+
+    monkeypatch.setattr(CpuPlugin, "load_network", load_fixed)
+    (first, _), (second, given) = (loaded(server(), "BATCH:CPU") for _ in range(2))
+    assert second.notes == first.notes
+    assert "padded to 8 rows" in "".join(second.notes)
+    np.testing.assert_array_equal(answer(second), answer(first))
+    assert not given.is_read
 
 
 @pytest.mark.parametrize("device", ["BATCH:CPU", "HETERO:[BATCH:CPU],OTHER"])
