@@ -45,7 +45,8 @@ _SPARE: Final = 6
 """How many more of them run of identities that have none running."""
 _MOST_WAITERS: Final = 1024
 _MOST_NEEDED: Final = 32
-"""How many networks the load of a pipeline finds missing, one after the other."""
+"""How many networks the load of a pipeline finds missing, one after the other. Also how many
+pipelines wait for each other."""
 _UNKNOWN_SECONDS: Final = 1.0
 """When to try again if no load has shown yet how long one takes."""
 
@@ -381,7 +382,13 @@ class ColdLoads:
             wanted.begun, wanted.lacks = None, True
             first = self._wanted.get(missing.key[:2])
             circle = first is not None and _needs(first, wanted)
+            deep = sum(each.lacks for each in self._wanted.values()) > _MOST_NEEDED
         try:
+            if deep:
+                raise FailedPrecondition(
+                    f"more than {_MOST_NEEDED} pipelines that are not loaded run each other; ask "
+                    "for the inner ones first"
+                )
             if circle:
                 name = plain_name(wanted.entry.key.name)
                 raise FailedPrecondition(f"network {name!r} would run itself")

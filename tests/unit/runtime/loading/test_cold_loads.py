@@ -341,6 +341,27 @@ def test_networks_that_need_each_other_are_refused(world: World) -> None:
     assert "would run itself" in waiter.error.message
 
 
+def test_an_endless_chain_of_pipelines_is_refused_and_lets_others_begin(world: World) -> None:
+    def entry(depth: int) -> NetworkEntry:
+        def again(_: NetworkEntry, who: str) -> Future[NetworkEntry]:
+            load: Future[NetworkEntry] = Future()
+            load.set_exception(NotLoaded("no step", missing(depth + 1)))
+            return load
+
+        return NetworkEntry(NetworkKey(f"p{depth}", "1", 1), "PIPELINE", None, again=again)
+
+    def missing(depth: int) -> ColdNetwork:
+        return ColdNetwork(entry(depth), world.cold)
+
+    waiter = world.cold.wait(entry(0), world.told.append)
+    world.hears(waiter)
+    assert isinstance(waiter.error, FailedPrecondition)
+    assert "ask for the inner ones first" in waiter.error.message
+    assert world.cold.kept_together() == set()
+    world.wait("pipeline")
+    world.until_begun("pipeline")
+
+
 def test_a_stop_tells_those_who_wait_and_refuses_others(world: World) -> None:
     for name in "ab":
         world.wait(name)
