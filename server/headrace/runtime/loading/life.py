@@ -339,7 +339,8 @@ class NetworkLife:
         self._loads.stop_loading()
         names = {entry.key.name for entry in self._networks.entries()}
         for closed in [self._retire(name) for name in names]:
-            closed.result()
+            if (error := closed.exception()) is not None:  # the others still close
+                _log.error("a network did not close", exc_info=error)
 
     # -- inside --
 

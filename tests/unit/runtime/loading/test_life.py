@@ -20,6 +20,7 @@ import pytest
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.errors import (
     Cancelled,
@@ -589,3 +590,24 @@ def test_the_log_says_which_networks_come_and_go(
     loaded, unloaded = caplog.messages
     assert re.fullmatch(r"network m is loaded on HOOK\S*, in \d+\.\d{3} s: read \d.*", loaded)
     assert unloaded == "network m is unloaded"
+
+
+def test_a_network_that_does_not_close_keeps_a_stop_from_nothing(
+    core: Core,
+    plugin: HookPlugin,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name in "abc":
+        load(core, name).result(PATIENCE_SECONDS)
+    closed: list[str] = []
+
+    def close(executable: ExecutableNetwork) -> None:
+        closed.append("network")
+        raise OSError("the device is lost")
+
+    monkeypatch.setattr(type(plugin.compiled[0]), "_close", close)
+    monkeypatch.setattr(plugin, "close", lambda: closed.append("device"))
+    core.stop()
+    assert closed == ["network"] * 3 + ["device"]
+    assert caplog.text.count("OSError: the device is lost") == 3
