@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -22,14 +23,19 @@ class Looks:
     """A timer whose time comes when the test says so."""
 
     def __init__(self) -> None:
-        self.waiting: list[Callable[[], object]] = []
+        self.waiting: list[Callable[[], object]] = []  # for the next second
+        self.idle: list[Callable[[], object]] = []  # for the next minute
 
-    def schedule(self, when: float, callback: Callable[[], object], resolution: float) -> None:
-        self.waiting.append(callback)
+    def schedule(self, when: float, callback: Callable[[], object], _: float) -> None:
+        soon = when < time.monotonic() + 30
+        (self.waiting if soon else self.idle).append(callback)
 
     def come(self) -> None:
         for each in [self.waiting.pop(0) for _ in [*self.waiting]]:
             each()
+
+    def minute(self) -> None:
+        self.idle.pop()()
 
 
 class Counted:
@@ -128,3 +134,39 @@ def test_memory_is_given_back_later_if_the_system_has_no_thread_now(
         looks.come()
     looks.come()
     eventually(lambda: session.shrunk == 1, "the session is shrunk")
+
+
+def test_a_network_without_requests_for_a_minute_gives_memory_back_once(
+    arena: Arena, looks: Looks, session: Counted
+) -> None:
+    ran(arena, 1000, 1000)
+    ran(arena, 1000, 1000)
+    looks.minute()
+    assert session.shrunk == 0
+    looks.minute()
+    eventually(lambda: session.shrunk == 1, "the session is shrunk")
+    assert not looks.idle
+    ran(arena, 1000, 1000)
+    assert looks.idle
+
+
+def test_an_idle_network_gives_memory_back_a_minute_later_if_the_system_has_no_thread_now(
+    arena: Arena, looks: Looks, session: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    ran(arena, 1, 1)
+    looks.minute()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        looks.minute()
+    looks.minute()
+    eventually(lambda: session.shrunk == 1, "the session is shrunk")
+
+
+def test_a_closed_network_waits_for_no_minute(arena: Arena, looks: Looks) -> None:
+    ran(arena, 1, 1)
+    arena.close()
+    looks.minute()
+    assert not looks.idle
