@@ -34,6 +34,7 @@ def load(
     config: Configuration,
     token: CancelToken,
     exports: Sequence[SubgraphExport] = (),
+    name: str = "",
 ) -> LoadResult:
     """Loads every piece on its device. If one fails, those that are loaded are closed.
 
@@ -42,6 +43,7 @@ def load(
         pieces: in execution order; their affinities are the targets' names.
         again: cuts the piece of a number, from 0, out of the network once more.
         exports: the exports of an import, one for each piece.
+        name: the network's full name; empty for a part of another one.
 
     Raises:
         What the devices raise, naming the subgraph.
@@ -66,7 +68,7 @@ def load(
                 place = f"subgraph {number} of {len(pieces)} on {target.name}"
                 raise named(error, place, subgraph=str(number), device=target.name) from error
             notes += [f"subgraph {number}: {note}" for note in executable.notes]
-            others = _others(partial(again, number - 1), targets, target)
+            others = _others(partial(again, number - 1), targets, target, name)
             told = exports[number - 1].told if exports else told_of(piece.network)
             subgraphs.append(_subgraph(number, piece, target, executable, told, others))
         loaded = HeteroNetwork(network, config, subgraphs, _constants(network, subgraphs))
@@ -166,13 +168,23 @@ def _subgraph(
     )
 
 
-def _others(again: Callable[[], Piece], targets: Sequence[Target], target: Target) -> Others:
-    """The devices behind that of a subgraph in the list."""
+def _others(
+    again: Callable[[], Piece], targets: Sequence[Target], target: Target, name: str
+) -> Others:
+    """The devices behind that of a subgraph in the list. They load it if the memory budget has
+    room."""
     names = [each.name for each in targets]
     behind = {each.name: each for each in targets[names.index(target.name) + 1 :]}
 
     def load_on(device: str, token: CancelToken) -> ExecutableNetwork:
-        return _load(again(), behind[device], b"", token)
+        other, piece = behind[device], again()
+        lent = other.plugin.services.lent if name else None
+        if lent is None:
+            return _load(piece, other, b"", token)
+        with lent(name, other.device, piece.network) as keep:
+            executable = _load(piece, other, b"", token)
+            keep()
+            return executable
 
     return Others([*behind], load_on)
 

@@ -207,7 +207,14 @@ class HeteroPlugin(VirtualPlugin):
             return replace(loaded, notes=(f"split anew: {error.message}", *loaded.notes))
         try:
             joined = loading.load(
-                whole, pieces, again, resolved.targets, resolved.config, load.token, exports
+                whole,
+                pieces,
+                again,
+                resolved.targets,
+                resolved.config,
+                load.token,
+                exports,
+                load.name,
             )
             assert isinstance(joined.network, HeteroNetwork)
             joined.network.placement = told["placement"]
@@ -314,7 +321,13 @@ def _load(load: Load, planned: Plan, resolved: _Resolved) -> LoadResult:
 
     pieces = cut(planned.network, planned.parts)
     loaded = loading.load(
-        planned.network, pieces, again, resolved.targets, resolved.config, load.token
+        planned.network,
+        pieces,
+        again,
+        resolved.targets,
+        resolved.config,
+        load.token,
+        name=load.name,
     )
     assert isinstance(loaded.network, HeteroNetwork)
     loaded.network.lasts = not planned.lacks_device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
@@ -15,7 +16,9 @@ import pytest
 
 from headrace.plugins import cpu, template
 from headrace.plugins.hetero.contest import SplitContest, _bytes, fastest, is_clear
+from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.plugin import HeteroPlugin
+from headrace.plugins.hetero.running.others import Other
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
@@ -30,6 +33,7 @@ from headrace.runtime.virtual import timing
 from headrace.testing.case import network_of
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services as real_services
+from tests.support.patience import PATIENCE_SECONDS
 
 _DEVICES = DeviceName.parse("HETERO:TEMPLATE,CPU").members
 _NETWORK = network_of(
@@ -285,3 +289,31 @@ def test_a_cancel_closes_all_splits(
     with pytest.raises(Cancelled, match="nobody waits"):
         load(token=token)
     assert all(each.network._closed for contest in contests for each in contest._splits)
+
+
+def test_a_further_device_loads_a_subgraph_if_the_memory_budget_has_room(offered: Services) -> None:
+    asked: list[tuple[str, str]] = []
+    kept: list[bool] = []
+
+    @contextmanager
+    def lend(name: str, device: DeviceName, _: Network) -> Iterator[Callable[[], None]]:
+        asked.append((name, str(device)))
+        if len(asked) == 1:
+            raise ResourceExhausted("no room")
+        yield lambda: kept.append(True)
+
+    object.__setattr__(offered, "lent", lend)
+    options = NetworkOptions(members=_DEVICES)
+    hetero = HeteroPlugin("HETERO", offered, {})
+    network = hetero.load_network(Load(_NETWORK, {}, options, name="m"))
+    assert isinstance(network, HeteroNetwork)
+    (subgraph,) = network._subgraphs
+    found: list[str | None] = []
+    for _ in range(2):  # without room, a later request tries again
+        there: Future[Other | None] = Future()
+        subgraph.others.after(0, there.set_result)
+        other = there.result(PATIENCE_SECONDS)
+        found.append(None if other is None else other.device)
+    network.close()
+    assert (found, kept) == ([None, "CPU"], [True])
+    assert asked == [("m", "CPU")] * 2

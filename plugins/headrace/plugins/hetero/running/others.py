@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.errors import Cancelled, HeadraceError
+from headrace.runtime.errors import Cancelled, HeadraceError, ResourceExhausted
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.system.asker import asking, current_asker
 from headrace.runtime.system.graph_memory import free_graphs
@@ -111,19 +111,22 @@ class Others:
     def _load_on(self, rank: int) -> None:
         device, load = self._devices[rank - 1], self._load
         other: Other | None = None
+        lasts = True
         try:
             assert load is not None, "a job after close"
             with asking(self._asker):
                 other = Other(rank, device, load(device, self._token))
         except HeadraceError as error:
             _log.warning("a subgraph was not loaded on %s, too: %s", device, error)
+            lasts = not isinstance(error, ResourceExhausted)
         except Exception:  # noqa: BLE001 - the bug of a plugin; the request keeps its own error
             _log.exception("a subgraph was not loaded on %s, too", device)
         free_graphs(wait=False)
         if other is not None:
             catch_up(other.executable, lambda: self._changes, device)
         with self._lock:
-            self._loaded[rank] = other
+            if lasts:
+                self._loaded[rank] = other
             waiting = self._waiting.pop(rank)
         if other is not None:
             catch_up(other.executable, lambda: self._changes, device)  # set until it was there
