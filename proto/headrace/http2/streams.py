@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from headrace.http2.messages import MessageReader
@@ -10,6 +11,7 @@ from headrace.http2.messages import MessageReader
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Stream:
     """One stream. Belongs to its `Connection`, which alone changes it.
 
@@ -37,53 +39,26 @@ class Stream:
         owner: what the owner of the connection keeps with the stream.
     """
 
-    __slots__ = (
-        "answered",
-        "cost",
-        "encoding",
-        "ends",
-        "final",
-        "has_head",
-        "held",
-        "id",
-        "is_open",
-        "length",
-        "local_ended",
-        "opened",
-        "owner",
-        "pending",
-        "pending_bytes",
-        "reader",
-        "reads",
-        "receive_window",
-        "received",
-        "remote_ended",
-        "send_window",
-        "unread",
-        "waiting",
-    )
-
-    def __init__(self, number: int, send_window: int, receive_window: int, now: float) -> None:
-        self.id = number
-        self.opened = now
-        self.cost = 0.0
-        self.is_open = True
-        self.has_head = False
-        self.reads = False
-        self.encoding = "identity"
-        self.reader: MessageReader | None = None
-        self.length = -1
-        self.received = 0
-        self.remote_ended = False
-        self.local_ended = False
-        self.receive_window = receive_window
-        self.send_window = send_window
-        self.held = 0
-        self.unread = 0
-        self.waiting = 0
-        self.answered = False
-        self.pending: deque[Buffer] | None = None
-        self.pending_bytes = 0
-        self.ends = False
-        self.final: bytes | None = None
-        self.owner: Any = None
+    id: int
+    send_window: int
+    receive_window: int
+    opened: float
+    cost: float = 0.0
+    is_open: bool = True
+    has_head: bool = False
+    reads: bool = False
+    encoding: str = "identity"
+    reader: MessageReader | None = None
+    length: int = -1
+    received: int = 0
+    remote_ended: bool = False
+    local_ended: bool = False
+    held: int = 0
+    unread: int = 0
+    waiting: int = 0
+    answered: bool = False
+    pending: deque[Buffer] | None = None
+    pending_bytes: int = 0
+    ends: bool = False
+    final: bytes | None = None
+    owner: Any = None

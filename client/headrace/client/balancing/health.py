@@ -10,6 +10,7 @@ UP ──(failures in a row)─────────────────�
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import grpc
@@ -96,6 +97,7 @@ def answer_of(code: grpc.StatusCode | None, reply: Message | None) -> ProbeResul
     return ProbeResult.REFUSED if code in _NO_ANSWER else ProbeResult.SERVING
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Health:
     """One server's health. Not thread-safe.
 
@@ -104,30 +106,16 @@ class Health:
         silent: whether it is down because it is silent. It may be slow, and not gone.
     """
 
-    __slots__ = (
-        "_down_probes",
-        "_ejected_until",
-        "_ejections",
-        "_failures",
-        "_heard_at",
-        "_next_probe",
-        "_options",
-        "_probing",
-        "silent",
-        "up",
-    )
-
-    def __init__(self, options: Balancing) -> None:
-        self._options = options
-        self.up = True
-        self.silent = False
-        self._heard_at = 0.0
-        self._probing = False
-        self._next_probe = 0.0
-        self._down_probes = 0
-        self._failures = 0
-        self._ejections = 0
-        self._ejected_until = 0.0
+    _options: Balancing
+    up: bool = True
+    silent: bool = False
+    _heard_at: float = 0.0
+    _probing: bool = False
+    _next_probe: float = 0.0
+    _down_probes: int = 0
+    _failures: int = 0
+    _ejections: int = 0
+    _ejected_until: float = 0.0
 
     @property
     def quiet_seconds(self) -> float:

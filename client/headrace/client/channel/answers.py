@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import grpc
@@ -27,6 +28,7 @@ _RESETS: Final[dict[int, grpc.StatusCode]] = {
 }
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Answer(Generic[C]):
     """A call on a connection that brings one reply, and what came of it. Not thread-safe: whoever
     owns the connection has it. A subclass knows who waits.
@@ -45,18 +47,16 @@ class Answer(Generic[C]):
         is_over: whether nothing more comes.
     """
 
-    __slots__ = (
-        "_head",
-        "block",
-        "connection",
-        "due",
-        "failure",
-        "is_over",
-        "message",
-        "request",
-        "stream",
-        "trailing",
-    )
+    connection: C
+    block: bytes
+    request: Request | None
+    due: float | None = None
+    stream: Stream | None = None
+    message: Message | CompressedMessage | None = None
+    trailing: Metadata = ()
+    failure: CallFailed | None = None
+    is_over: bool = False
+    _head: ResponseHead | None = None
 
     _needs_reply: ClassVar = True
 
@@ -65,20 +65,6 @@ class Answer(Generic[C]):
 
     def sent(self) -> None:
         """Nothing is held back any more."""
-
-    def __init__(
-        self, connection: C, block: bytes, request: Request | None, due: float | None = None
-    ) -> None:
-        self.connection = connection
-        self.block = block
-        self.due = due
-        self.request = request
-        self.stream: Stream | None = None
-        self.message: Message | CompressedMessage | None = None
-        self.trailing: Metadata = ()
-        self.failure: CallFailed | None = None
-        self.is_over = False
-        self._head: ResponseHead | None = None
 
     @property
     def code(self) -> grpc.StatusCode:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Final
 
@@ -129,22 +130,14 @@ class _Flight:
         self.waiting: list[_WaitingRequest] = []
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _WaitingRequest:
     """A request that waits for the reply of another one."""
 
-    __slots__ = ("_leave", "flight", "job", "looked_up_seconds")
-
-    def __init__(
-        self,
-        job: Job,
-        flight: _Flight,
-        looked_up_seconds: float,
-        leave: Callable[[_WaitingRequest], object],
-    ) -> None:
-        self.job = job
-        self.flight = flight
-        self.looked_up_seconds = looked_up_seconds
-        self._leave = leave
+    job: Job
+    flight: _Flight
+    looked_up_seconds: float
+    _leave: Callable[[_WaitingRequest], object]
 
     def listen(self) -> None:
         """Ends the request as soon as it is cancelled. It may already have ended on another

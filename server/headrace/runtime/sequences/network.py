@@ -273,8 +273,8 @@ class _TurnCheck(PortCheck):
         """The turn of a checked request."""
         assert job.sequence is not None
         if self._only_ends(job):
-            return SequenceTurn(job, job.sequence, (), only_ends=True, give_up=give_up)
-        return SequenceTurn(job, job.sequence, self._states.sizes(job.inputs), give_up=give_up)
+            return SequenceTurn(job, job.sequence, (), give_up, only_ends=True)
+        return SequenceTurn(job, job.sequence, self._states.sizes(job.inputs), give_up)
 
     def _only_ends(self, job: Job) -> bool:
         sequence = job.sequence

@@ -11,6 +11,7 @@ import enum
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from headrace.runtime.errors import FailedPrecondition, ResourceExhausted
 from headrace.runtime.execution.job import Job, Sequence
@@ -28,6 +29,7 @@ class Ending(enum.StrEnum):
     UNLOADED = "unloaded"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class OpenSequence:
     """An open sequence, or one that has requests left.
 
@@ -42,30 +44,18 @@ class OpenSequence:
         idle_since: since when no request runs, by the table's clock.
     """
 
-    __slots__ = (
-        "bytes",
-        "ending",
-        "id",
-        "idle_since",
-        "owner",
-        "running",
-        "sizes",
-        "states",
-        "waiting",
-    )
-
-    def __init__(self, identifier: str, owner: str, sizes: Sizes, size_bytes: int) -> None:
-        self.id = identifier
-        self.owner = owner
-        self.sizes = sizes
-        self.bytes = size_bytes
-        self.states: dict[str, Array] | None = None
-        self.running: SequenceTurn | None = None
-        self.waiting: OrderedDict[SequenceTurn, None] = OrderedDict()
-        self.ending: SequenceTurn | None = None
-        self.idle_since = 0.0
+    id: str
+    owner: str
+    sizes: Sizes
+    bytes: int
+    states: dict[str, Array] | None = None
+    running: SequenceTurn | None = None
+    waiting: OrderedDict[SequenceTurn, None] = field(default_factory=OrderedDict)
+    ending: SequenceTurn | None = None
+    idle_since: float = 0.0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SequenceTurn:
     """A request of a sequence.
 
@@ -76,24 +66,13 @@ class SequenceTurn:
         begun: whether its turn has come.
     """
 
-    __slots__ = ("_give_up", "asked", "begun", "job", "only_ends", "sequence", "sizes")
-
-    def __init__(
-        self,
-        job: Job,
-        asked: Sequence,
-        sizes: Sizes,
-        *,
-        only_ends: bool = False,
-        give_up: Callable[[SequenceTurn], object] = lambda _: None,
-    ) -> None:
-        self.job = job
-        self.asked = asked
-        self.sizes = sizes
-        self.only_ends = only_ends
-        self.begun = False
-        self.sequence: OpenSequence
-        self._give_up = give_up
+    job: Job
+    asked: Sequence
+    sizes: Sizes
+    _give_up: Callable[[SequenceTurn], object]
+    only_ends: bool = False
+    begun: bool = False
+    sequence: OpenSequence = field(init=False)
 
     def give_up(self) -> None:
         """The request was cancelled."""

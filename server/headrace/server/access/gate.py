@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.runtime.errors import HeadraceError, Internal, Unauthenticated
@@ -27,6 +28,7 @@ class Cancellable(Protocol):
         """Cancels it."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class OpenCall:
     """One call of a caller with a credential. Belongs to the thread of its event loop.
 
@@ -34,36 +36,15 @@ class OpenCall:
         ended: the error that ends the call. None while its credential is valid.
     """
 
-    __slots__ = (
-        "_busy",
-        "_end",
-        "_gate",
-        "_handler",
-        "authorization",
-        "ended",
-        "grant",
-        "names",
-        "role",
-    )
-
-    def __init__(
-        self,
-        grant: Grant,
-        authorization: str | None,
-        names: Names,
-        role: Role,
-        handler: Cancellable,
-        gate: Gate,
-    ) -> None:
-        self.grant = grant
-        self.authorization = authorization
-        self.names = names
-        self.role = role
-        self.ended: HeadraceError | None = None
-        self._handler: Cancellable | None = handler
-        self._gate = gate
-        self._end: Callable[[HeadraceError], object] | None = None
-        self._busy = False
+    grant: Grant
+    authorization: str | None
+    names: Names
+    role: Role
+    _handler: Cancellable | None
+    _gate: Gate
+    ended: HeadraceError | None = None
+    _end: Callable[[HeadraceError], object] | None = None
+    _busy: bool = False
 
     def recheck(self) -> None:
         """

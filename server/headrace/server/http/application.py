@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import NoReturn
 
@@ -106,7 +107,7 @@ class Application:
             await self._router(scope, receive, send)
             return
         scope["app"] = self  # makes Starlette raise errors rather than answer them
-        reply = _Reply(scope, send)
+        reply = _Reply(send, _identifier(scope))
         CURRENT_REQUEST.set(reply.identifier)
         tracing = self._tracing
         started = time.monotonic()
@@ -242,29 +243,18 @@ class Application:
         JOB.set(None)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Reply:
     """Adds the request's id to a reply for uvicorn, and notes the status. 0 means none yet."""
 
-    __slots__ = (
-        "_send",
-        "failed",
-        "identifier",
-        "is_wanted",
-        "network",
-        "refusal",
-        "said",
-        "status",
-    )
-
-    def __init__(self, scope: Scope, send: Send) -> None:
-        self._send = send
-        self.identifier = _identifier(scope)
-        self.status = 0
-        self.said = ""
-        self.network = ""  # the network that refused the request
-        self.refusal = ""  # why the caller was refused
-        self.failed = False  # a status of a handler is an answer, as 503 of what is not ready
-        self.is_wanted = True  # until the client leaves
+    _send: Send
+    identifier: str
+    status: int = 0
+    said: str = ""
+    network: str = ""  # the network that refused the request
+    refusal: str = ""  # why the caller was refused
+    failed: bool = False  # a status of a handler is an answer, as 503 of what is not ready
+    is_wanted: bool = True  # until the client leaves
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

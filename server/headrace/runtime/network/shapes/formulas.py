@@ -7,6 +7,7 @@ that shapes that never come again cost little.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from inspect import signature
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -22,6 +23,7 @@ class Misfit(Exception):
     """Sizes that no run of a layer takes."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Term:
     """A function of other sizes, or one size of an input. Two terms of one `Formulas` are the same
     object if they are made alike. Then they have the same number in every request.
@@ -31,21 +33,11 @@ class Term:
         source: the input and its axis, if the term is one size of an input.
     """
 
-    __slots__ = ("arguments", "function", "layer", "number", "source")
-
-    def __init__(
-        self,
-        number: int,
-        function: Callable[..., int] | None,
-        arguments: tuple[Size, ...] = (),
-        source: tuple[str, int] | None = None,
-        layer: str = "",
-    ) -> None:
-        self.number = number
-        self.function = function
-        self.arguments = arguments
-        self.source = source
-        self.layer = layer
+    number: int
+    function: Callable[..., int] | None
+    arguments: tuple[Size, ...] = ()
+    source: tuple[str, int] | None = None
+    layer: str = ""
 
 
 Size: TypeAlias = int | Term
