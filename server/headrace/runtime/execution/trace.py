@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
 from functools import partial
 from random import getrandbits
 from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
@@ -93,6 +94,7 @@ class Trace:
             self._emit(spans)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Span:
     """One piece of work. One thread at a time writes to it.
 
@@ -110,32 +112,16 @@ class Span:
         status: a status of gRPC; "" or "OK" if the work succeeded.
     """
 
-    __slots__ = (
-        "end",
-        "facts",
-        "id",
-        "kind",
-        "links",
-        "name",
-        "parent",
-        "start",
-        "status",
-        "trace",
-    )
-
-    def __init__(
-        self, trace: Trace, name: str, parent: int, start: float, kind: str = "internal"
-    ) -> None:
-        self.trace = trace
-        self.id = getrandbits(64) or 1
-        self.name = name
-        self.parent = parent
-        self.start = start
-        self.end = 0.0
-        self.kind = kind
-        self.facts: dict[str, Fact] = {}
-        self.links: list[Span] = []
-        self.status = ""
+    trace: Trace
+    name: str
+    parent: int
+    start: float
+    kind: str = "internal"
+    id: int = field(default_factory=lambda: getrandbits(64) or 1)
+    end: float = 0.0
+    facts: dict[str, Fact] = field(default_factory=dict)
+    links: list[Span] = field(default_factory=list)
+    status: str = ""
 
     def child(self, name: str, start: float = 0.0) -> Span | None:
         """A part of this work, or None if the request has too many parts. Call `finish` at its end.

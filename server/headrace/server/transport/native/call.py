@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import Context
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import grpc
@@ -37,6 +38,7 @@ class Aborted(Exception):
     """Ends a handler whose call got its status."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class NativeCall:
     """Implements `Call`. Belongs to the event loop's thread.
 
@@ -50,63 +52,29 @@ class NativeCall:
         has_begun: whether its handler was started.
     """
 
-    __slots__ = (
-        "_bound",
-        "_callbacks",
-        "_connection",
-        "_context",
-        "_ended",
-        "_expired",
-        "_fault",
-        "_has_head",
-        "_is_over",
-        "_left",
-        "_messages",
-        "_reader",
-        "_take",
-        "_task",
-        "_timer",
-        "_trailing",
-        "_unpacked_bytes",
-        "_writer",
-        "deadline",
-        "has_begun",
-        "head",
-        "stream",
-        "waits",
-    )
-
-    def __init__(
-        self,
-        connection: NativeConnection,
-        stream: Stream,
-        head: RequestHead,
-        bound: BoundMethod,
-        now: float,
-    ) -> None:
-        self._connection = connection
-        self._bound = bound
-        self.stream = stream
-        self.head = head
-        self.deadline = None if head.timeout is None else now + head.timeout
-        self.waits = False
-        self.has_begun = False
-        self._messages: deque[Message] = deque()
-        self._ended = False  # the caller sends no more
-        self._left = False  # the stream is gone
-        self._expired = False
-        self._is_over = False
-        self._has_head = False
-        self._fault: HeadraceError | None = None
-        self._trailing: Metadata = ()
-        self._unpacked_bytes = 0  # of the last message that was compressed
-        self._callbacks: list[Callable[[], object]] = []
-        self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._reader: asyncio.Future[Any] | None = None
-        self._take: Take | None = None  # takes what comes while the task waits for it
-        self._context: Context
-        self._writer: asyncio.Future[None] | None = None
+    _connection: NativeConnection
+    stream: Stream
+    head: RequestHead
+    _bound: BoundMethod
+    deadline: float | None
+    waits: bool = False
+    has_begun: bool = False
+    _messages: deque[Message] = field(default_factory=deque)
+    _ended: bool = False  # the caller sends no more
+    _left: bool = False  # the stream is gone
+    _expired: bool = False
+    _is_over: bool = False
+    _has_head: bool = False
+    _fault: HeadraceError | None = None
+    _trailing: Metadata = ()
+    _unpacked_bytes: int = 0  # of the last message that was compressed
+    _callbacks: list[Callable[[], object]] = field(default_factory=list)
+    _task: asyncio.Task[None] | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _reader: asyncio.Future[Any] | None = None
+    _take: Take | None = None  # takes what comes while the task waits for it
+    _context: Context = field(init=False)
+    _writer: asyncio.Future[None] | None = None
 
     # -- what the methods see --
 

@@ -298,7 +298,8 @@ class NativeConnection(asyncio.BufferedProtocol):
         if bound is None:
             wire.finish(stream, _UNKNOWN)
             return
-        stream.owner = NativeCall(self, stream, head, bound, now)
+        deadline = None if head.timeout is None else now + head.timeout
+        stream.owner = NativeCall(self, stream, head, bound, deadline)
         new.append(stream.owner)
 
     def _count_unread(self) -> None:
