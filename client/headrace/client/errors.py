@@ -20,6 +20,7 @@ Statuses without a class of their own raise `Error`.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 import grpc
@@ -94,22 +95,11 @@ class PermissionDenied(Error):
     """The server knows the caller, and the caller's role does not include this call."""
 
 
-CLASSES = {
-    grpc.StatusCode.CANCELLED: Cancelled,
-    grpc.StatusCode.INVALID_ARGUMENT: InvalidArgument,
-    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
-    grpc.StatusCode.NOT_FOUND: NotFound,
-    grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhausted,
-    grpc.StatusCode.FAILED_PRECONDITION: FailedPrecondition,
-    grpc.StatusCode.UNIMPLEMENTED: Unimplemented,
-    grpc.StatusCode.INTERNAL: Internal,
-    grpc.StatusCode.UNAVAILABLE: Unavailable,
-    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
-    grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
+_CLASSES = {
+    grpc.StatusCode[re.sub(r"\B(?=[A-Z])", "_", kind.__name__).upper()]: kind
+    for kind in Error.__subclasses__()
 }
-
-
+"""By status. Each class has the name of its own."""
 _ENDED_HERE = (CANCELLED_HERE, CLOSED_HERE, "Channel is closed", "Locally cancelled")
 DROPPED = "DROPPED"
 """The reason in the error of a call that was neither answered nor refused, nor cancelled here."""
@@ -117,7 +107,7 @@ DROPPED = "DROPPED"
 
 def from_details(details: ErrorDetails) -> Error:
     """The error, of the class that belongs to its status."""
-    return CLASSES.get(details.code, Error)(details)
+    return _CLASSES.get(details.code, Error)(details)
 
 
 def from_call(failure: CallFailed, target: object) -> Error:
