@@ -95,7 +95,7 @@ class PermissionDenied(Error):
     """The server knows the caller, and the caller's role does not include this call."""
 
 
-_CLASSES = {
+CLASSES = {
     grpc.StatusCode[re.sub(r"\B(?=[A-Z])", "_", kind.__name__).upper()]: kind
     for kind in Error.__subclasses__()
 }
@@ -107,7 +107,7 @@ DROPPED = "DROPPED"
 
 def from_details(details: ErrorDetails) -> Error:
     """The error, of the class that belongs to its status."""
-    return _CLASSES.get(details.code, Error)(details)
+    return CLASSES.get(details.code, Error)(details)
 
 
 def from_call(failure: CallFailed, target: object) -> Error:

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 import grpc
@@ -22,6 +23,7 @@ _LACKING_SECONDS: Final = 1.0
 _MAX_LACKING: Final = 256
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Server:
     """One server. The fleet's lock guards it.
 
@@ -31,28 +33,15 @@ class Server:
         in_flight: how many requests and streams of this client the server has.
     """
 
-    __slots__ = (
-        "_lacking",
-        "_others",
-        "_reported_at",
-        "address",
-        "full_until",
-        "health",
-        "in_flight",
-        "retired",
-        "route",
-    )
-
-    def __init__(self, address: str, options: Balancing) -> None:
-        self.address = address
-        self.health = Health(options)
-        self.route: Any = None
-        self.in_flight = 0
-        self.full_until = 0.0
-        self.retired = False
-        self._others = 0
-        self._reported_at = -_STALE_SECONDS
-        self._lacking: dict[str, float] = {}
+    address: str
+    health: Health
+    route: Any = None
+    in_flight: int = 0
+    full_until: float = 0.0
+    retired: bool = False
+    _others: int = 0
+    _reported_at: float = -_STALE_SECONDS
+    _lacking: dict[str, float] = field(default_factory=dict)
 
     def gave_up(self, route: Any) -> bool:
         """Whether this route, which the server had, was closed because the server was silent."""
@@ -195,7 +184,8 @@ class Fleet:
                 server.retired = True
             self._retired += gone
             self._servers = [server for server in self._servers if not server.retired]
-            return [Server(address, self.options) for address in wanted if address not in known]
+            new = [address for address in wanted if address not in known]
+            return [Server(address, Health(self.options)) for address in new]
 
     def add(self, servers: Iterable[Server]) -> None:
         with self._lock:

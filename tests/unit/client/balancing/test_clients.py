@@ -17,6 +17,7 @@ import pytest
 from headrace.client import Client, aio, errors
 from headrace.client.balancing import Balancing
 from headrace.client.balancing.fleet import Server
+from headrace.client.balancing.health import Health
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
 from tests.support.patience import PATIENCE_SECONDS
@@ -55,9 +56,10 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         target = f"127.0.0.1:{listening.getsockname()[1]}"
         make = Server.__init__
 
-        def make_impatient(server: Server, address: str, options: Balancing) -> None:
-            seconds = 0.3 if address == target else options.frozen_seconds
-            make(server, address, replace(options, frozen_seconds=seconds))
+        def make_impatient(server: Server, address: str, health: Health) -> None:
+            if address == target:
+                health = Health(replace(TURNS, frozen_seconds=0.3))
+            make(server, address, health)
 
         monkeypatch.setattr(Server, "__init__", make_impatient)
         yield target
