@@ -261,10 +261,7 @@ class DevicePool:
         if job.error is None and (lack := job.lacks_outputs()) is not None:
             job.outputs, job.error, job.outcome = {}, lack, Outcome.FAILED
         if job.error is None:
-            with self._lock:
-                todo = self._schedule.completed(request, job.finished)
-                if not self._schedule.is_calm:
-                    self._alarm.set(self._schedule.wake_at)
+            todo = self._event(partial(self._schedule.completed, request))
         else:
             request.listen(self._cancelled)  # it may have to wait for another device
             todo, runs_again = self._failed(request, device, job.error)
