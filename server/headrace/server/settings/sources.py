@@ -235,7 +235,17 @@ def _check_store(settings: Settings) -> None:
     which may have a password."""
     address, config = settings.model_repository, settings.ovms_config
     if isinstance(address, str):
-        parts = urlsplit(address)
+        kind, _, place = address.partition("://")
+        try:
+            parts = urlsplit(address)
+            is_one = ":" not in kind and "://" not in place and parts.port != 0
+        except ValueError:
+            is_one = False
+        if not is_one:  # fsspec's chains, as simplecache::https://host, may hide a password
+            raise InvalidArgument(
+                "model_repository is not one address; give it as s3://bucket/folder",
+                field="model_repository",
+            )
         if parts.username or parts.password or parts.query or parts.fragment:
             raise InvalidArgument(
                 "model_repository is an address with a user, a password or a query; leave them "

@@ -153,6 +153,13 @@ def test_brackets_around_an_ipv6_address_are_its_writing() -> None:
         ({"model_repository": "http://host/m?key=word", "cache_dir": "c"}, "model_repository"),
         ({"model_repository": "http://host/m#word", "cache_dir": "c"}, "model_repository"),
         (
+            {"model_repository": "filecache::https://k:word@h/m", "cache_dir": "c"},
+            "model_repository",
+        ),
+        ({"model_repository": "zip://m::https://k:word@h/m", "cache_dir": "c"}, "model_repository"),
+        ({"model_repository": "http://[::1/m", "cache_dir": "c"}, "model_repository"),
+        ({"model_repository": "http://h:99999/m", "cache_dir": "c"}, "model_repository"),
+        (
             {"model_repository": "s3://b/m", "cache_dir": "c", "ovms_config": "s3://b/config.json"},
             "ovms_config",
         ),
@@ -176,6 +183,7 @@ def test_a_model_repository_is_a_folder_or_an_address() -> None:
         return load_settings(given, {}).model_repository
 
     assert read("s3://bucket/models/") == "s3://bucket/models"
+    assert read("http://[::1]:8000/models") == "http://[::1]:8000/models"
     assert read("models/") == Path("models")
 
 
