@@ -179,13 +179,13 @@ class StateDirectory:
 
     # -- methods that a start calls --
 
-    def networks(self) -> list[str]:
-        """The names of the networks that were loaded."""
-        return sorted({_place(path)[0] for path in self._networks.glob("*.json")})
-
-    def versions(self, name: str) -> list[str]:
-        """The loaded versions of a network. A network from the repository lists only the first."""
-        return [_place(path)[1] for path in self._files(name, folders=True)]
+    def networks(self) -> dict[str, list[str]]:
+        """The networks that were loaded, each with its versions. A network from the repository
+        lists only the first."""
+        found: dict[str, list[str]] = {}
+        for name, version in sorted(set(map(_place, self._networks.glob("*.json")))):
+            found.setdefault(name, []).append(version)
+        return found
 
     def network(self, name: str, version: str = FIRST_VERSION) -> Kept:
         """Returns what is needed to load the network of that name again.
@@ -248,18 +248,15 @@ class StateDirectory:
         suffix = "" if version == FIRST_VERSION else f"@{version}"
         return self._networks / f"{name}{suffix}.json"
 
-    def _files(self, name: str, *, folders: bool = False) -> list[Path]:
-        """The files of all versions of a network, whatever stands in their place.
-
-        Args:
-            folders: also a folder, which can be neither read nor removed.
-        """
+    def _files(self, name: str) -> list[Path]:
+        """The files of all versions of a network, without folders in their place, which cannot be
+        removed."""
         first = self._file(name, FIRST_VERSION)
         others = sorted(self._networks.glob(f"{name}@*.json"))
         return [
             path
             for path in (first, *others)
-            if os.path.lexists(path) and (folders or not path.is_dir()) and _place(path)[0] == name
+            if os.path.lexists(path) and not path.is_dir() and _place(path)[0] == name
         ]
 
     def _collect(self) -> None:

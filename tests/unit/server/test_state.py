@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def test_a_network_comes_back_with_its_model_and_its_request(
     with state.keep_model(case.network) as model:
         state.save_network(asked("m", PERF_COUNT="YES"), model, alone=True)
     again = StateDirectory(tmp_path, Limits())
-    assert again.networks() == ["m"]
+    assert [*again.networks()] == ["m"]
     request, path = with_model(again.network("m"))
     assert request == asked("m", PERF_COUNT="YES")
     assert Network.from_bytes(path.read_bytes()).digest == case.network.digest
@@ -77,7 +77,7 @@ def test_changed_keys_of_a_network_come_back_with_it(state: StateDirectory, tmp_
     request, _ = with_model(again.network("m"))
     assert request == asked("m", PERF_COUNT="NO", EXECUTION_TIMEOUT="7", QUEUE_CAPACITY="3")
     assert again.network("named") == Reference("classifier")
-    assert again.networks() == ["m", "named"]
+    assert [*again.networks()] == ["m", "named"]
 
 
 def test_a_network_of_the_repository_comes_back_by_what_the_client_said_of_it(
@@ -87,7 +87,7 @@ def test_a_network_of_the_repository_comes_back_by_what_the_client_said_of_it(
     reference = Reference("classifier", "", {"PERF_COUNT": "YES"}, options)
     state.save_network(replace(asked("m", NUM_STREAMS="2"), reference=reference), "", alone=True)
     again = StateDirectory(tmp_path, Limits())
-    assert (again.networks(), again.network("m")) == (["m"], reference)
+    assert ([*again.networks()], again.network("m")) == (["m"], reference)
 
 
 def test_a_network_of_the_repository_keeps_no_model_and_takes_along_the_one_before(
@@ -169,7 +169,7 @@ def test_what_cannot_be_read_says_so_and_costs_no_model(
 ) -> None:
     save(state, networks.add().network, "good")
     (tmp_path / "networks" / "bad.json").write_text(text, "utf-8")
-    assert state.networks() == ["bad", "good"]
+    assert [*state.networks()] == ["bad", "good"]
     with pytest.raises(FailedPrecondition, match="cannot be read; load it again, or unload it"):
         state.network("bad")
     assert "bad.json" in caplog.text
@@ -217,7 +217,7 @@ def test_a_full_disk_is_want_of_room(
     monkeypatch.setattr("headrace.server.state.write_file", write_file)
     with pytest.raises(ResourceExhausted, match="No space left"):
         save(state, networks.add().network, "m")
-    assert state.networks() == []
+    assert [*state.networks()] == []
     assert caplog.messages == [
         "the server cannot write to its state directory: No space left on device"
     ]
@@ -239,7 +239,7 @@ def test_a_pipe_a_folder_or_a_broken_link_in_a_file_s_place_is_left_out(
     make(path)
     assert [*state.configs(), *state.extensions()] == []
     for name in state.networks():
-        assert state.versions(name) == ["1"]
+        assert state.networks()[name] == ["1"]
         with pytest.raises(FailedPrecondition, match="cannot be read"):
             state.network(name)
     assert f"cannot read {path.name}" in caplog.text
@@ -250,9 +250,9 @@ def test_a_folder_in_the_place_of_a_version_keeps_no_other_from_coming_and_going
 ) -> None:
     (next(tmp_path.rglob("networks")) / "m@2.json").mkdir()
     save(state, networks.add().network, "m")
-    assert state.versions("m") == ["1", "2"]
+    assert state.networks()["m"] == ["1", "2"]
     state.forget_network("m")
-    assert state.versions("m") == ["2"]
+    assert state.networks()["m"] == ["2"]
 
 
 # -- versions --
@@ -266,14 +266,14 @@ def keep_version(state: StateDirectory, version: str, *, alone: bool = False) ->
 def test_each_version_of_a_network_is_kept(state: StateDirectory) -> None:
     for version in ("2", "1"):
         keep_version(state, version)
-    assert (state.networks(), state.versions("m")) == (["m"], ["1", "2"])
+    assert state.networks() == {"m": ["1", "2"]}
     kept = state.network("m", "2")
     assert not isinstance(kept, Reference)
     assert (kept[0].name, kept[0].version) == ("m", "2")
     state.forget_network("m", ["1"])
-    assert state.versions("m") == ["2"]
+    assert state.networks()["m"] == ["2"]
     state.forget_network("m")
-    assert state.networks() == []
+    assert [*state.networks()] == []
 
 
 def test_a_network_that_has_its_name_alone_takes_the_place_of_all_versions(
@@ -283,7 +283,7 @@ def test_a_network_that_has_its_name_alone_takes_the_place_of_all_versions(
     keep_version(state, "2")
     state.save_shares("m", {"1": 90})
     keep_version(state, "1", alone=True)
-    assert (state.versions("m"), state.shares()) == (["1"], {})
+    assert (state.networks()["m"], state.shares()) == (["1"], {})
 
 
 def test_a_reference_stands_for_all_versions(state: StateDirectory) -> None:
@@ -291,12 +291,12 @@ def test_a_reference_stands_for_all_versions(state: StateDirectory) -> None:
     keep_version(state, "2")
     reference = replace(asked("m"), reference=Reference("offered"), version="7")
     state.save_network(reference, "", alone=False)
-    assert state.versions("m") == ["1"]
+    assert state.networks()["m"] == ["1"]
     assert isinstance(state.network("m"), Reference)
     state.forget_network("m", ["1"])  # one of the repository's versions
     assert isinstance(state.network("m"), Reference)
     keep_version(state, "2")
-    assert state.versions("m") == ["2"]
+    assert state.networks()["m"] == ["2"]
 
 
 def test_shares_are_kept_until_there_are_none(state: StateDirectory) -> None:
@@ -362,13 +362,13 @@ def test_a_tenant_s_network_is_apart_from_others_of_the_same_name(
         state.save_network(replace(asked("m@token:a"), version="12"), model, alone=False)
     state.save_shares("m@token:a", {"12": 100})
     again = StateDirectory(tmp_path, Limits())
-    assert again.networks() == names
-    assert [again.versions(name) for name in names] == [["1"], ["1", "12"], ["1"]]
+    assert [*again.networks()] == names
+    assert [again.networks()[name] for name in names] == [["1"], ["1", "12"], ["1"]]
     assert with_model(again.network("m@token:a", "12"))[0].name == "m@token:a"
     again.forget_network("m")
-    assert again.networks() == names[1:]
+    assert [*again.networks()] == names[1:]
     again.forget_network("m@token:a")
-    assert again.networks() == ["m@token:b"]
+    assert [*again.networks()] == ["m@token:b"]
     assert again.shares() == {}
     assert models(tmp_path) == 1
 
@@ -378,4 +378,22 @@ def test_a_name_with_the_longest_owner_can_be_kept(state: StateDirectory) -> Non
     save(state, networks.mlp().network, name)
     with state.keep_model(networks.mlp().network) as model:
         state.save_network(replace(asked(name), version="9" * 18), model, alone=False)
-    assert state.versions(name) == ["1", "9" * 18]
+    assert state.networks()[name] == ["1", "9" * 18]
+
+
+def test_one_look_at_the_folder_lists_all_networks_with_their_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = StateDirectory(tmp_path, Limits())
+    for file in ("a", "a@10", "a@2", "b@token:c", "b@token:c@3"):
+        (tmp_path / "networks" / f"{file}.json").touch()
+    looks: list[str] = []
+    glob = Path.glob
+
+    def look(folder: Path, pattern: str) -> Iterator[Path]:
+        looks.append(pattern)
+        return glob(folder, pattern)
+
+    monkeypatch.setattr(Path, "glob", look)
+    assert state.networks() == {"a": ["1", "10", "2"], "b@token:c": ["1", "3"]}
+    assert looks == ["*.json"]

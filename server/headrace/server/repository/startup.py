@@ -137,8 +137,9 @@ class Startup:
         if self._state is not None:
             self._set_up(self._state)
             shares, shadows = self._state.shares(), self._state.shadows()
-            for name in self._loadable(self._state.networks()):
-                own = shares.pop(name, {}), shadows.pop(name, None)
+            networks = self._state.networks()
+            for name in self._loadable(networks):
+                own = networks[name], shares.pop(name, {}), shadows.pop(name, None)
                 with asking(owner_as_asker(owner_of(name))):
                     begun += self._load_kept(self._state, name, *own)
         with usable("model_repository"):
@@ -197,10 +198,15 @@ class Startup:
                 self._core.add_extension(DeviceName.parse(device), functions)
 
     def _load_kept(
-        self, state: StateDirectory, name: str, shares: Mapping[str, int], shadow: Shadow | None
+        self,
+        state: StateDirectory,
+        name: str,
+        versions: Iterable[str],
+        shares: Mapping[str, int],
+        shadow: Shadow | None,
     ) -> list[Future[NetworkEntry]]:
         begun: list[Future[NetworkEntry]] = []
-        kept = {version: WantedVersion(version) for version in state.versions(name)}
+        kept = {version: WantedVersion(version) for version in versions}
         owner = object() if len(kept) > 1 else None
         for step in steps(NOTHING, Want(kept, shares, shadow)):
             match step:

@@ -645,18 +645,18 @@ def test_a_client_loads_all_versions_again_by_policy(world: World) -> None:
     after = [each.result(PATIENCE_SECONDS).key.generation for each in begun]
     assert min(after) > max(before)
     assert world.ready() == ["2", "3"]
-    assert world.state.networks() == []
+    assert [*world.state.networks()] == []
 
 
 def test_a_client_gives_the_name_back_to_the_repository(world: World) -> None:
     world.client_loads()
-    assert world.state.networks() == ["m"]
+    assert [*world.state.networks()] == ["m"]
     world.put("m", "4")
     world.start()
     for each in world.repository.load("m", Reference("m"), replace=True):
         each.result(PATIENCE_SECONDS)
     world.settle()
-    assert (world.ready(), world.state.networks()) == (["4"], [])
+    assert (world.ready(), [*world.state.networks()]) == (["4"], [])
     world.put("m", "5")
     world.look(2)
     assert world.ready() == ["5"]
@@ -671,7 +671,7 @@ def test_a_client_keeps_the_name_if_the_repositorys_cannot_be_loaded(world: Worl
     with pytest.raises(HeadraceError):
         begun[-1].result(PATIENCE_SECONDS)
     world.settle()
-    assert (world.ready(), world.state.networks()) == (["1"], ["m"])
+    assert (world.ready(), [*world.state.networks()]) == (["1"], ["m"])
     world.put("m", "3", toml="version_policy = 'all'")
     world.look(3)  # which is no reason to take the name from the client
     assert world.ready() == ["1"]
@@ -686,7 +686,7 @@ def test_a_client_may_load_versions_under_another_name_and_polling_leaves_them(
     for each in world.repository.load("mine", Reference("m", config={"PERF_COUNT": "YES"})):
         each.result(PATIENCE_SECONDS)
     assert world.ready("mine") == ["1", "2"]
-    assert world.state.networks() == ["mine"]
+    assert [*world.state.networks()] == ["mine"]
     shutil.rmtree(world.root / "m")
     world.look(2)
     assert (world.ready("m"), world.ready("mine")) == ([], ["1", "2"])

@@ -273,7 +273,7 @@ def test_those_beyond_the_limit_are_listed_and_can_be_forgotten(
     }
     assert "2 networks are loaded" in found(core)["d"][2]
     core.unload_network("d").result()
-    assert state.networks() == ["a", "b", "c"]
+    assert [*state.networks()] == ["a", "b", "c"]
 
 
 def test_a_network_that_is_unloaded_while_it_loads_is_in_no_list_and_not_in_health(
@@ -291,7 +291,7 @@ def test_a_network_that_is_unloaded_while_it_loads_is_in_no_list_and_not_in_heal
         gate.open()
 
     start(core, state, health, meanwhile=unload)
-    assert (found(core), health.service.services(), state.networks()) == ({}, [], [])
+    assert (found(core), health.service.services(), [*state.networks()]) == ({}, [], [])
 
 
 def test_what_is_no_name_for_a_network_is_logged_and_left(
@@ -322,7 +322,7 @@ def test_networks_of_tenants_rest_where_all_clients_would_see_them(
     names = [entry.key.name for entry in core.networks.entries()]
     assert sorted(names) == (["m", "m@token:a"] if private else ["m"])
     assert ("1 networks of tenants are not loaded" in caplog.text) is not private
-    assert state.networks() == ["m", "m@token:a"]
+    assert [*state.networks()] == ["m", "m@token:a"]
 
 
 def test_a_kept_network_has_the_shadow_that_a_client_gave_it(
