@@ -17,7 +17,7 @@ from headrace import sdk
 from headrace.runtime.config import standard_keys
 from headrace.runtime.device import compiled_plugin, device, executable_network
 from headrace.runtime.device.plugin_source import factory_source
-from headrace.runtime.errors import HeadraceError, Unavailable
+from headrace.runtime.errors import HeadraceError
 from headrace.testing.services import services
 
 # As CONTRIBUTING.md and TEMPLATE showed them before there was an SDK.
@@ -95,7 +95,6 @@ def test_a_plugin_for_an_earlier_version_is_left_out_with_that_as_the_reason(
     (tmp_path / "headrace_earlier.py").write_text("\n".join(OLD_IMPORTS))
     monkeypatch.syspath_prepend(tmp_path)
     with services([factory_source("EARLIER", "headrace_earlier:create_plugin")]) as offered:
-        assert "imports all it needs from headrace.sdk" in offered.devices.reasons()["EARLIER"]
-        with pytest.raises(Unavailable, match=r"no headrace\.runtime\.plugin; .* headrace\.sdk"):
-            offered.devices.plugin("EARLIER")
+        reason = offered.devices.reasons(full=True)["EARLIER"]
+        assert re.search(r"no headrace\.runtime\.plugin; .* headrace\.sdk", reason)
     assert "headrace_earlier" not in sys.modules
