@@ -439,9 +439,8 @@ def _holder(
         executable = each.executable
         if executable is not None and executable.states:
             sequences |= executable.sequence_owners
-            stays = (
-                _SEQUENCES if sequences or each.references else stays
-            )  # one may be about to open
+            if sequences or each.references:  # one may be about to open
+                stays = _SEQUENCES
     return Holder(
         entry.key,
         charge.budgets,
