@@ -29,7 +29,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help more demo test test-all test-cuda test-avx2 test-webgpu test-providers test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-choices benchmark-loads benchmark-memory benchmark-peers benchmark-ray benchmark-report benchmark-tune profile conformance conformance-hetero claims backend-versions fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak exhaust zoo proto release clean
+.PHONY: help more demo test test-long test-cuda test-avx2 test-webgpu test-providers test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-choices benchmark-loads benchmark-memory benchmark-peers benchmark-ray benchmark-report benchmark-tune profile conformance conformance-hetero claims backend-versions fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak exhaust zoo proto release clean
 
 help:
 	@echo 'make demo   classify real files over gRPC, in under two minutes'
@@ -67,7 +67,6 @@ more:
 	@echo 'make release             build all that a release consists of, and try its upload on this machine; REHEARSAL=yes at any time'
 	@echo 'make soak                run a server for an hour under mixed load, kills, full disks and rotations, and write .cache/soak/report.md; SOAK=short takes ten minutes, SOAK=1800 seconds'
 	@echo 'make test-access         rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
-	@echo 'make test-all            run the tests that are marked as long, too'
 	@echo 'make test-avx2           test products of integers on an emulated processor without VNNI; needs qemu-user'
 	@echo 'make test-balance        stop, freeze and kill one of three servers under the load of clients that balance; STOPS=10 sets how often one stops'
 	@echo 'make test-clients        run the clients of Triton, KServe and MLServer, perf_analyzer, and libraries that use ONNX Runtime, as they are on PyPI, against a server, and curl, h2load, gRPC in Node, Go and C++, nginx and HAProxy where they are installed, and our client against gRPC in C++ and through proxies; downloads 690 MB'
@@ -79,6 +78,7 @@ more:
 	@echo 'make test-large          load networks of more than 2 GiB; takes 12 GB of memory'
 	@echo 'make test-page           look at the status page in a browser, and leave pictures in .cache/page; needs chromium'
 	@echo 'make test-providers      run networks on other execution providers from PyPI; downloads 100 MB'
+	@echo 'make test-long           run the tests that are marked as long, which `make test` leaves out'
 	@echo 'make test-ray            run a Ray cluster of several nodes on this machine, and kill its replicas and nodes under load; downloads 150 MB'
 	@echo 'make test-reload         reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
 	@echo 'make test-stop           stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
@@ -93,9 +93,10 @@ demo: $(SERVER) $(MAGIKA)
 # Two files more than there are processors at a time: half of a test's time it waits, for a process to
 # start or for what a request does elsewhere. Ten at most, each of which takes half a gigabyte. Files of
 # long tests come first (`testpaths`), so that no process waits for another at the end.
-test: CHOSEN := -m 'not long'
-test test-all: $(INSTALLED) $(MAGIKA) $(SMALL_ZOO)
-	@$(BIN)/pytest $(CHOSEN) --numprocesses $$(n=$$(nproc); echo $$((n > 8 ? 10 : n + 2))) --dist loadfile --no-loadscope-reorder $(ARGS)
+test: CHOSEN := 'not long'
+test-long: CHOSEN := long
+test test-long: $(INSTALLED) $(MAGIKA) $(SMALL_ZOO)
+	@$(BIN)/pytest -m $(CHOSEN) --numprocesses $$(n=$$(nproc); echo $$((n > 8 ? 10 : n + 2))) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-cuda:
 	@scripts/test_cuda.sh $(ARGS)
@@ -105,7 +106,7 @@ test-avx2: $(INSTALLED)
 	@qemu-x86_64 -cpu Haswell $(BIN)/python -m pytest -p no:cacheprovider \
 	    tests/unit/plugins/cpu/backend/test_saturation.py $(ARGS)
 
-# Some minutes. `make test-all` runs these two files as well, if the driver is there.
+# Some minutes. `make test-long` runs these two files as well, if the driver is there.
 test-webgpu: $(INSTALLED) $(SWIFTSHADER)
 	@$(BIN)/pytest tests/conformance/test_webgpu.py tests/integration/test_webgpu.py $(ARGS)
 	@ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER=1 LD_LIBRARY_PATH=$(CURDIR)/$(SWIFTSHADER) \
