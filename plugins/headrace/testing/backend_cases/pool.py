@@ -125,7 +125,7 @@ class _Pool:
             self._version = worker.version or ""
             self._next(worker)
         else:
-            raise Unavailable(str(message))
+            raise Unavailable(f"{message}\n{worker.process.last_words()}".strip())
 
     def _next(self, worker: _Worker) -> None:
         worker.case, worker.claimed = None, False
