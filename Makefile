@@ -228,7 +228,7 @@ benchmark-choices: $(INSTALLED) $(ZOO)
 	@$(BIN)/python tools/benchmark/bench_auto.py
 	@$(BIN)/python tools/benchmark/bench_placement.py
 
-# A quarter of an hour of two cores, with nothing else on them; ARGS="khmersm/model.onnx" takes two minutes.
+# Forty minutes of two cores, with nothing else on them; ARGS="khmersm/model.onnx" takes two minutes.
 benchmark-tune: $(INSTALLED) $(ZOO)
 	@$(BIN)/python tools/benchmark/bench_tune.py $(ARGS)
 
