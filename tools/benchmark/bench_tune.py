@@ -2,8 +2,8 @@
 
 Usage: bench_tune.py [--seconds N] [--devices CPU,OPENVINO] [--no-sweep] [NETWORK ...]. The
 networks are those of `make zoo`, in ``.cache/zoo``: those of bench_auto.py by default, which take
-forty minutes. Each is loaded on the first device, and may go to the others. The same ways to load it
-are tried in the same server by
+forty minutes. Each is loaded on the first device, and may go to the others. The same ways to load
+it are tried in the same server by
 
 - tune, with N seconds (15) of measurements at most;
 - a full sweep: each way is asked by 1, 2, 4 and up to 64 callers, by each as long as tune measures
