@@ -159,8 +159,7 @@ class HeteroNetwork(ExecutableNetwork):
         """The device of the only subgraph has settled the caller's own job, so that HETERO adds
         next to nothing to what the device takes. The caller hears of it after this."""
         subgraph, error = self._subgraphs[0], job.error
-        if error is None and not job.outputs.keys() >= {*job.output_names}:
-            error = job.lacks_outputs()
+        if error is None and (error := job.lacks_outputs()) is not None:
             job.outputs, job.outcome = {}, Outcome.FAILED
         if error is None:
             for each in self._counters:

@@ -279,11 +279,7 @@ class ExecutableNetwork:
         exemplar = None if job.span is None else self._record(job, job.span, part=False)
         if self._network_counters is not None:
             self._count_request(self._network_counters, job, outcome, exemplar)
-        started, finished = job.started, job.finished
-        waited, ran = (started or finished) - job.queued, finished - started if started else None
-        place.counters.observe(outcome, waited, ran, False, exemplar)
-        if job.layers:
-            self.last_profile = tuple(job.layers)
+        self._observe(job, outcome, exemplar, part=False)
 
     def _part_settled(self, job: Job) -> None:
         outcome = job.outcome
@@ -291,9 +287,14 @@ class ExecutableNetwork:
         exemplar = None if job.span is None else self._record(job, job.span, part=True)
         if job.network and self._network_counters is not None:
             self._count_request(self._network_counters, job, outcome, exemplar)
+        self._observe(job, outcome, exemplar, part=True)
+
+    def _observe(
+        self, job: Job, outcome: Outcome, exemplar: Exemplar | None, *, part: bool
+    ) -> None:
         started, finished = job.started, job.finished
         waited, ran = (started or finished) - job.queued, finished - started if started else None
-        self.place.counters.observe(outcome, waited, ran, True, exemplar)
+        self.place.counters.observe(outcome, waited, ran, part, exemplar)
         if job.layers:
             self.last_profile = tuple(job.layers)
 

@@ -35,7 +35,6 @@ from headrace.runtime.transform.options import LoadRequest, options_to_json
 
 _IDLE_SECONDS: Final = 300.0
 """A network that nobody has used for so long counts for nobody's share."""
-_SEQUENCES: Final = "a sequence is open on it"
 _PATIENCE_SECONDS: Final = 300.0
 """For how long a load waits for networks to end their requests, and so to make room for it."""
 
@@ -440,7 +439,7 @@ def _holder(
         if executable is not None and executable.states:
             sequences |= executable.sequence_owners
             if sequences or each.references:  # one may be about to open
-                stays = _SEQUENCES
+                stays = "a sequence is open on it"
     return Holder(
         entry.key,
         charge.budgets,

@@ -239,7 +239,7 @@ class DevicePool:
 
     def _ran(self, device: ScheduledDevice, outages: int, job: Job) -> None:
         """A device has settled a job that it got when it came."""
-        if job.error is None and job.outputs.keys() >= {*job.output_names}:
+        if job.error is None and job.lacks_outputs() is None:
             with self._lock:
                 is_done = self._schedule.ran(device)
             if is_done:
