@@ -22,10 +22,6 @@ from headrace.server.repository.follower import Follower
 from headrace.server.repository.mirror import Mirror
 from headrace.server.repository.status import LEFT_OUT, UNLOADED, RepositoryStatus, error_of
 
-LOOKS: Final = ThreadPoolExecutor(8, thread_name_prefix="looks")
-"""Loads of networks of the repository begin here. They may all wait for a store that does not
-answer, and other calls do not wait with them."""
-
 
 class RepositoryVersion(NamedTuple):
     """A version of a network that the repository holds or that the server has loaded.
@@ -56,12 +52,17 @@ class Repository:
     Args:
         changed: called with the name of a network that was loaded, failed, or was removed. The
             call may come on any thread.
+
+    Attributes:
+        threads: where loads by name begin. They may all wait for a store that does not answer, and
+            other calls do not wait with them.
     """
 
     def __init__(
         self, core: Core, files: RepositoryFiles, changed: Callable[[str], object]
     ) -> None:
         self.files = files
+        self.threads = ThreadPoolExecutor(8, thread_name_prefix="repository")
         self._core = core
         self._changed = changed
         self._own = Follower(core, files, changed)

@@ -27,7 +27,7 @@ from headrace.server.access.audit import about
 from headrace.server.access.identity import CALLER
 from headrace.server.access.networks import Networks
 from headrace.server.repository.pipelines import parse_pipeline
-from headrace.server.repository.repository import LOOKS, Repository
+from headrace.server.repository.repository import Repository
 from headrace.server.services import convert
 from headrace.server.services.targets import Targets
 from headrace.server.services.uploads import Uploads
@@ -78,7 +78,8 @@ class Servicer:
         if request.model.WhichOneof("source") == "repository":
             reference, replace = _reference(request), request.replace
             begin = partial(self._repository.load, name, reference, replace=replace)
-            load = await when_loaded(partial(self._catalogue.load, name, begin, LOOKS))
+            begin_load = partial(self._catalogue.load, name, begin, self._repository.threads)
+            load = await when_loaded(begin_load)
             return self._info(load[-1])
         wanted = self._load_request(request, name)
         network = self._network(request.model, spooled=True)

@@ -33,7 +33,7 @@ from headrace.server.repository.model_config import (
     read_json,
 )
 from headrace.server.repository.model_ports import check_ports
-from headrace.server.repository.repository import LOOKS, Repository
+from headrace.server.repository.repository import Repository
 from headrace.server.serving.catalogue import Catalogue
 from headrace.server.serving.presence import when_loaded
 from headrace.wire.codec import CodecError
@@ -113,7 +113,9 @@ class ModelRepository:
         has_waited = True
         while True:
             try:
-                await when_loaded(partial(self._catalogue.load, full, begin, LOOKS))
+                await when_loaded(
+                    partial(self._catalogue.load, full, begin, self._repository.threads)
+                )
                 return oip.RepositoryModelLoadResponse()
             except AlreadyExists:
                 under_way = self._core.under_way(full)
