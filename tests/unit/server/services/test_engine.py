@@ -122,7 +122,7 @@ def test_loads_that_wait_for_a_store_keep_no_other_call_waiting() -> None:
 
         core: Any = LoadingCore()
         uploads: Any = None
-        repository: Any = SimpleNamespace(load=load, index=list)
+        repository: Any = SimpleNamespace(load=load, index=list, threads=ThreadPoolExecutor(1))
         catalogue = Catalogue(core, lambda _: None)
         servicer = Servicer(core, NETWORKS, uploads, repository, catalogue)
         request = pb.LoadNetworkRequest(model=pb.ModelSource(repository="m"))
