@@ -335,6 +335,8 @@ class Core:
         entry = self.networks.find(name, shadow.version)
         if shadow.percent:
             check_network(entry, shadow)
+        if shadow.device:
+            self.plugin(DeviceName.parse(shadow.device))  # before the shadow that runs ends
         save = partial(self._life.save_shadow, name, self.shadows.get)
         later = partial(self._loads.close, partial(copy_context().run, save))
         try:

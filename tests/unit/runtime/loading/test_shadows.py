@@ -321,6 +321,15 @@ def test_a_device_that_cannot_load_the_network_gets_no_requests(
     assert served.core.shadows.get("m") == NO_SHADOW
 
 
+def test_a_shadow_runs_on_if_the_next_ones_device_is_not_there(served: Served) -> None:
+    served.load()
+    served.load("2")
+    served.shadow("2")
+    with pytest.raises(NotFound, match="NOSUCH"):
+        served.shadow(device="NOSUCH")
+    assert served.core.shadows.get("m") == Shadow("2", percent=ALL)
+
+
 class Kept:
     """A store that keeps shadows, and nothing else."""
 
