@@ -51,13 +51,16 @@ def benchmark(
     repository: Repository = "",
     seconds: Annotated[
         float,
-        typer.Option("--seconds", "-t", min=0.1, metavar="SECONDS", help="How long to measure."),
+        typer.Option(
+            "--seconds", "-t", min=0.1, max=1e6, metavar="SECONDS", help="How long to measure."
+        ),
     ] = 10.0,
     warm_up: Annotated[
         float,
         typer.Option(
             "--warm-up",
             min=0.0,
+            max=1e6,
             metavar="SECONDS",
             help="How long to send requests before the measurement.",
         ),

@@ -54,6 +54,7 @@ def tune(
             "--seconds",
             "-t",
             min=0.1,
+            max=1e6,
             metavar="N",
             help="How long to measure in all. Loads take their time besides.",
         ),

@@ -1,4 +1,5 @@
-"""Writes what was chosen into a ``network.toml``. All else in it stays, comments too."""
+"""Writes what was chosen into a ``network.toml``. All else in it stays, comments and
+line ends too."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ class DescriptionFile:
         self.path = (path / FILE if path.is_dir() else path).resolve()
         if not os.access(self.path.parent, os.W_OK):
             fail(f"cannot write {self.path}: its folder is missing or cannot be written to")
+        self._newline = "\n"
         self._read()
 
     def write(self, choice: Variant) -> None:
@@ -50,7 +52,9 @@ class DescriptionFile:
         from tomlkit.exceptions import TOMLKitError
 
         try:
-            said = tomlkit.parse(self.path.read_text(encoding="utf-8"))
+            with self.path.open(encoding="utf-8") as file:
+                said = tomlkit.parse(file.read())
+            self._newline = file.newlines if isinstance(file.newlines, str) else "\n"
         except FileNotFoundError:
             return tomlkit.document()
         except (TOMLKitError, UnicodeDecodeError) as error:
@@ -65,7 +69,7 @@ class DescriptionFile:
     def _replace(self, text: str) -> None:
         temporary = self.path.with_name(f".{FILE}.{secrets.token_hex(4)}")
         try:
-            with temporary.open("x", encoding="utf-8") as file:
+            with temporary.open("x", encoding="utf-8", newline=self._newline) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())

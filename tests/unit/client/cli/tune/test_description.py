@@ -51,6 +51,14 @@ PERF_COUNT = "YES"  # for the dashboard
         assert line in text.splitlines()
 
 
+def test_line_ends_stay_as_they_are(path: Path) -> None:
+    path.write_bytes(b"# Our network.\r\n[config]\r\nA = '1'\r\n")
+    DescriptionFile(path).write(TWO_STREAMS)
+    text = path.read_bytes()
+    assert text.startswith(b"# Our network.\r\n")
+    assert text.count(b"\r\n") == text.count(b"\n") == text.count(b"\r")
+
+
 @pytest.mark.parametrize(
     ("said", "config"),
     [

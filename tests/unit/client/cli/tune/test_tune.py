@@ -316,6 +316,13 @@ def test_a_target_is_a_duration(text: str) -> None:
     assert run("--p99", text).exit_code == 2
 
 
+@pytest.mark.parametrize("text", ["inf", "nan", "0", "-1", "1e9"])
+def test_a_measurement_takes_some_time_and_ends(text: str) -> None:
+    result = run("--seconds", text)
+    assert result.exit_code == 2
+    assert "--seconds" in result.stderr
+
+
 def test_durations_have_three_units() -> None:
     assert [command._seconds(text) for text in ("20ms", "0.5s", "300 us")] == pytest.approx(
         [0.02, 0.5, 0.0003]
