@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.forked import programs_forked
+
 # What would change what the programs say or do; tests that mean one of these set it themselves.
 _INHERITED = re.compile(
     r"HEADRACE_\w+|(http|https|ftp|all|no|grpc)_proxy|NO_COLOR|FORCE_COLOR|CLICOLOR\w*|COLUMNS|LINES|"
@@ -48,6 +50,12 @@ def pytest_configure(config: pytest.Config) -> None:
         # An example may take long on a busy machine.
         settings.register_profile("untimed", deadline=None)
         settings.load_profile("untimed")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _programs_are_forked() -> Iterator[None]:
+    with programs_forked():
+        yield
 
 
 @pytest.fixture

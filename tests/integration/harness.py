@@ -26,7 +26,6 @@ from headrace.v1 import inference_engine_pb2_grpc as rpc
 from headrace.wire.codec import Value, decode_values, encode_values
 from headrace.wire.errors import ErrorDetails, from_status, from_trailing_metadata
 from headrace.wire.parameters import decode_parameter
-from tests.support.forked import Forked
 from tests.support.patience import PATIENCE_SECONDS
 
 CALL_SECONDS = PATIENCE_SECONDS
@@ -195,18 +194,14 @@ def refused_start(*options: str, environment: Mapping[str, str] | None = None) -
 
 def started(
     command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]
-) -> Forked | subprocess.Popen[bytes]:
-    """A server's process. It is forked where that makes no difference."""
-    environment = {**os.environ, **environment}
-    usual = command_line(())
-    if command[: len(usual)] == usual and Forked.can_have(environment):
-        return Forked(command[3:], environment, log.fileno())
+) -> subprocess.Popen[bytes]:
+    """A server's process."""
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=log,
-        env=environment,
+        env={**os.environ, **environment},
     )
 
 

@@ -62,6 +62,7 @@ from tests.support.crashing_device import (
     RUNS,
     STALL,
 )
+from tests.support.forked import running
 from tests.support.patience import PATIENCE_SECONDS
 
 _PATH = "tests.support.crashing_device:create_plugin"
@@ -150,16 +151,9 @@ def worker_of(plugin: IsolatedPlugin) -> int:
     return plugin._host.worker().pid
 
 
-def children() -> list[int]:
-    """This process's workers that have not ended."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # a process that has ended meanwhile
-            state, parent = (path / "stat").read_text().rpartition(")")[2].split()[:2]
-            command = (path / "cmdline").read_bytes()
-            if state != "Z" and int(parent) == os.getpid() and b"worker.program" in command:
-                found.append(int(path.name))
-    return found
+def workers() -> list[int]:
+    """The workers that have not ended."""
+    return running("headrace.runtime.isolation.worker.program")
 
 
 def test_a_crash_costs_what_ran_and_everything_comes_back(services: Services) -> None:
@@ -528,7 +522,7 @@ def test_a_device_that_is_closed_while_it_starts_leaves_no_worker(services: Serv
     with pytest.raises(Unavailable):
         relu(plugins[0])
     plugins[0].close()
-    assert children() == []
+    assert workers() == []
 
 
 def test_a_late_device_whose_first_worker_ends_at_once_still_shows_its_ids(
@@ -580,8 +574,8 @@ def test_a_network_that_the_server_cannot_bring_back_costs_no_other_network_and_
         network._worker_network.load = fail  # type: ignore[attr-defined]
         os.kill(worker_of(plugin), signal.SIGKILL)
         states.wait_for(DeviceState.RESTARTING)
-        eventually(lambda: DeviceState.UP in states.seen[2:] or len(children()) > 2, "an end")
-        assert children() == [worker_of(plugin)]
+        eventually(lambda: DeviceState.UP in states.seen[2:] or len(workers()) > 2, "an end")
+        assert workers() == [worker_of(plugin)]
         assert infer(other, 3) == [3]
         with pytest.raises(Unavailable, match="the server's log explains; load it again"):
             infer(network, 3)
@@ -608,7 +602,7 @@ def test_a_worker_that_ends_while_it_gets_its_networks_back_is_followed_by_anoth
         network._worker_network.load = told  # type: ignore[attr-defined]
         os.kill(worker_of(plugin), signal.SIGKILL)
         states.wait_for(DeviceState.UP, after=2)
-        assert children() == [worker_of(plugin)]
+        assert workers() == [worker_of(plugin)]
         assert infer(network, 3) == [3]
         network.close()
 
