@@ -89,6 +89,7 @@ class WantedNetwork:
         kept: whether it is loaded even if nobody waits for it any more.
         begun: when its load began, on the monotonic clock; None before that.
         lacks: whether its load waits for that of another network.
+        waiters: the requests, as they came.
         needed: its waiters for other networks, which stay until it is loaded.
     """
 
@@ -100,7 +101,7 @@ class WantedNetwork:
     begun: float | None = None
     lacks: bool = False
     ended: bool = False
-    waiters: set[LoadWaiter] = field(default_factory=set)
+    waiters: dict[LoadWaiter, None] = field(default_factory=dict)
     needed: list[LoadWaiter] = field(default_factory=list)
 
     @property
@@ -136,7 +137,7 @@ def next_load(waiting: Iterable[WantedNetwork], running: Mapping[str, int]) -> W
 class ColdLoads:
     """Thread-safe: `_lock` guards all that follows it, and no lock is taken under it. Loads begin
     on a thread of their own, because that may wait for the disk. Waiters are told on any thread,
-    without the lock.
+    without the lock, the most urgent first.
 
     Args:
         at_once: how many of these loads run at a time. A few more do of identities that have none.
@@ -212,7 +213,7 @@ class ColdLoads:
             if is_late:
                 wanted.kept = True
             else:
-                wanted.waiters.add(waiter)
+                wanted.waiters[waiter] = None
                 self._waiters[who] += 1
                 self._awaited[place] += 1
                 if needed_by is not None and not needed_by.ended:  # its end leaves them
@@ -250,7 +251,7 @@ class ColdLoads:
         """Ends a wait, before or after the load's end."""
         wanted = waiter.wanted
         with self._lock:
-            wanted.waiters.discard(waiter)
+            wanted.waiters.pop(waiter, None)
             self._waiters[waiter.who] -= 1
             self._awaited[wanted.place] -= 1
             if not self._waiters[waiter.who]:
@@ -423,7 +424,8 @@ class ColdLoads:
                 self._mean_seconds += (seconds - self._mean_seconds) / (
                     4 if self._mean_seconds else 1
                 )
-            waiters, needed = [*wanted.waiters], [*wanted.needed]
+            waiters = sorted(wanted.waiters, key=lambda waiter: -waiter.priority)
+            needed = [*wanted.needed]
             untold = error is not None and not wanted.asked and not self._stopped
         if untold:
             _log.error("network %s was not loaded: %s", plain_name(wanted.entry.key.name), error)

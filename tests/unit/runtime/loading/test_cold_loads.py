@@ -84,7 +84,7 @@ def world() -> Iterator[World]:
 def wanted(name: str, who: str, order: int, priority: int = 0) -> WantedNetwork:
     entry = NetworkEntry(NetworkKey(name, "1", 1), "CPU", None)
     found = WantedNetwork(entry, who, order)
-    found.waiters.add(LoadWaiter(found, lambda _: None, who, priority))
+    found.waiters[LoadWaiter(found, lambda _: None, who, priority)] = None
     return found
 
 
@@ -100,7 +100,7 @@ def test_an_identity_with_many_wishes_does_not_keep_another_one_waiting() -> Non
 
 def test_a_network_that_several_identities_want_is_loaded_for_the_one_that_is_next() -> None:
     both = wanted("both", "greedy", 2)
-    both.waiters.add(LoadWaiter(both, lambda _: None, "modest", 0))
+    both.waiters[LoadWaiter(both, lambda _: None, "modest", 0)] = None
     running = Counter(["greedy"])
     assert next_load([wanted("a", "greedy", 1), both], running) is both
     assert both.for_whom(running) == "modest"
@@ -113,6 +113,16 @@ def test_all_requests_to_a_network_wait_for_one_load(world: World) -> None:
     world.end("a")
     world.hears(*waiters)
     assert all(waiter.error is None for waiter in waiters)
+
+
+def test_after_the_load_the_most_urgent_request_goes_first_and_of_these_the_one_that_came_first(
+    world: World,
+) -> None:
+    waiters = [world.wait("a", priority=priority) for priority in (0, 1, 0, 1, 0, 1)]
+    world.until_begun("a")
+    world.end("a")
+    world.hears(*waiters)
+    assert world.told == waiters[1::2] + waiters[::2]
 
 
 def test_a_network_is_loaded_although_the_load_of_an_earlier_one_of_its_name_hangs(
