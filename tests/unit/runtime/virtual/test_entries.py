@@ -23,6 +23,7 @@ from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.isolation.server.process import WorkerProcess
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import InputOptions, NetworkOptions
 from headrace.runtime.transform.warm_up import WarmUp
@@ -39,7 +40,6 @@ _MODEL = network_of(
 ).to_bytes()
 _X = {"x": _RANDOM.standard_normal((3, 64)).astype(np.float32)}
 _HALVED = {"x": InputOptions(scale=(2.0,))}
-_PARTED = {"a": "CPU", "b": "AUTO:CPU,OTHER", "y": "CPU"}
 _MEASURED: tuple[str, dict[str, str]] = "HETERO:CPU,OTHER", {"PLACEMENT": "MEASURED"}
 _KINDS: list[tuple[str, dict[str, str]]] = [
     _MEASURED,
@@ -52,6 +52,9 @@ _KINDS: list[tuple[str, dict[str, str]]] = [
     ("HETERO:[BATCH:CPU],OTHER", {}),
     ("MULTI:[HETERO:CPU,OTHER],[BATCH:OTHER]", {}),
 ]
+_ISOLATED = PluginSource(
+    "ISOLATED", lambda: cpu.create_plugin, {"ISOLATION": "PROCESS"}, CpuPlugin.path
+)
 _SOURCES = [
     PluginSource("AUTO", lambda: auto.create_plugin),
     PluginSource("BATCH", lambda: batch.create_plugin),
@@ -72,20 +75,37 @@ def server(tmp_path: Path) -> Iterator[Callable[..., Services]]:
     """Starts the devices with the cache, as another server on the same folder does."""
     with ExitStack() as running:
 
-        def start() -> Services:
+        def start(*more: PluginSource) -> Services:
             key, root = b"k" * 32, tmp_path / "cache"
             cache = NetworkCache(root, key, 2**30)
             weights = WeightFiles(root, WeightFiles.derived_key(key), 2**30)
-            return running.enter_context(services(_SOURCES, cache, weights))
+            return running.enter_context(services([*_SOURCES, *more], cache, weights))
 
         yield start
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the networks whose graphs workers have asked for."""
+    numbers: list[int] = []
+    give = WorkerProcess._give_model
+
+    def noted(worker: WorkerProcess, number: int) -> None:
+        numbers.append(number)
+        give(worker, number)
+
+    monkeypatch.setattr(WorkerProcess, "_give_model", noted)
+    return numbers
 
 
 def loaded(server: Services, device: str, **config: str) -> tuple[Any, Network]:
     """The network on a device, and the network that it was given."""
     name = DeviceName.parse(device)
     given = KnownModels(server.cache, Limits()).from_bytes(_MODEL)
-    affinities = _PARTED if device.startswith("HETERO:CPU") and not config else {}
+    affinities = {}
+    if name.type == "HETERO" and not config:
+        first, *_, last = (str(each.device) for each in name.members)
+        affinities = {"a": first, "b": last, "y": first}
     options = NetworkOptions(members=name.members, inputs=_HALVED, affinities=affinities)
     return server.devices.plugin(name.type).load_network(Load(given, config, options)), given
 
@@ -122,6 +142,33 @@ def test_each_entry_that_is_damaged_or_gone_is_made_anew(
             file.write_bytes(whole[:-40] + bytes([whole[-40] ^ 1]) + whole[-39:])
         np.testing.assert_array_equal(answer(loaded(server(), device, **config)[0]), wanted)
     assert not loaded(server(), device, **config)[1].is_read
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["ISOLATED", "BATCH:ISOLATED", "HETERO:ISOLATED,OTHER", "HETERO:OTHER,[BATCH:ISOLATED]"],
+)
+def test_a_worker_gets_the_graph_of_a_network_from_the_cache_when_it_needs_it(
+    server: Callable[..., Services], tmp_path: Path, asked: list[int], device: str
+) -> None:
+    devices = server(_ISOLATED)
+    wanted = answer(loaded(devices, device)[0])
+    assert not asked  # it had the graph
+    second, given = loaded(devices, device)
+    assert second.loaded_from_cache
+    np.testing.assert_array_equal(answer(second), wanted)
+    assert not asked
+    assert not given.is_read
+    request = InferRequest(second)
+    for _ in range(2):
+        request.start_async(_X, profile=True)
+        np.testing.assert_array_equal(request.result()["y"], wanted)
+        profiled = {origin for each in request.performance_counts for origin in each.origins}
+        assert {"a", "b", "y"} <= profiled
+    assert len(asked) == len(set(asked)) >= 1
+    for file in [*(tmp_path / "cache" / "default").glob("*.compiled")]:
+        file.unlink()
+        np.testing.assert_array_equal(answer(loaded(devices, device)[0]), wanted)
 
 
 def test_batches_that_are_padded_stay_so(

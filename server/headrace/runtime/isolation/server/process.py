@@ -19,13 +19,14 @@ from typing import Any, TypeAlias
 from headrace.ipc.link import Disconnected, Link, Message, links, packed
 from headrace.ipc.pool import SegmentPool
 from headrace.ipc.segments import map_files
-from headrace.runtime.errors import HeadraceError, Unavailable
+from headrace.runtime.errors import FailedPrecondition, HeadraceError, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.intake.model_files import ModelFiles
 from headrace.runtime.isolation.server.blame import End, Work
 from headrace.runtime.isolation.server.lanes import Lanes, WatchedLanes
 from headrace.runtime.isolation.server.launch import crashed, how, launch
 from headrace.runtime.isolation.server.output_log import OutputLog
-from headrace.runtime.isolation.wire.failures import error_from_json
+from headrace.runtime.isolation.wire.failures import error_from_json, error_to_json
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +85,9 @@ class WorkerProcess:
         states: called with the state and the reason that the plugin reports for its device.
         judge: called with the worker's end, before any waiting call hears of it.
         watched: the lanes on which no thread waits; None if nothing reads them.
-        numbers: of calls, requests and segments. None comes twice.
+        numbers: of calls, networks, requests and segments. None comes twice.
+        models: make the models of networks, by number, of which the worker knows all but the graph.
+            It may ask for each one once. Single operations are atomic.
     """
 
     def __init__(self, device: str) -> None:
@@ -99,6 +102,7 @@ class WorkerProcess:
         self.states: Callable[[str, str], None] | None = None
         self.judge: Callable[[End], None] | None = None
         self.watched: WatchedLanes | None = None
+        self.models: dict[int, Callable[[], ModelFiles]] = {}
         self.under_way: list[Work] = []
         """What the worker does; adding and removing are atomic."""
         self._bounds: list[tuple[float, Work]] = []
@@ -441,6 +445,9 @@ class WorkerProcess:
 
     def _take_message(self, message: Message) -> None:
         files = map_files(message.descriptors)
+        if "model" in message.header:
+            self._give_model(message.header["model"])
+            return
         if "state" in message.header:
             if self.states is not None:
                 self.states(str(message.header["state"]), str(message.header.get("reason", "")))
@@ -456,6 +463,32 @@ class WorkerProcess:
                 waiting.set_exception(error)
             else:
                 waiting.set_result((message.header.get("result"), files))
+
+    def _give_model(self, number: int) -> None:
+        """Has a thread send a model, because making it may take as long as a load."""
+        make = self.models.pop(number, None)
+        with suppress(RuntimeError):  # the system has no thread now
+            if make is not None:
+                threading.Thread(
+                    target=self._send_model,
+                    args=(number, make),
+                    name=f"headrace-model-{self.device}",
+                    daemon=True,
+                ).start()
+                return
+        gone = FailedPrecondition("its graph is not to be had any more; load it again")
+        self.tell("model", {"number": number, "error": error_to_json(gone)})
+
+    def _send_model(self, number: int, make: Callable[[], ModelFiles]) -> None:
+        files: Sequence[int] = ()
+        try:
+            model = make()
+            told, files = {"model": model.to_json()}, model.descriptors
+        except Exception as error:  # noqa: BLE001 - as a load may raise anything
+            told = {"error": error_to_json(error)}
+        header = {"method": "model", "arguments": {"number": number, **told}}
+        with suppress(Disconnected):  # the worker has ended
+            self._control.send(packed(header, (), len(files)), files)
 
     def _bury(self) -> None:
         """Cleans up after the worker, whose connection has ended."""
@@ -477,6 +510,7 @@ class WorkerProcess:
         with self._lock:
             self.ended.set()
             waiting, self._waiting = list(self._waiting.values()), {}
+        self.models.clear()
         self.lanes.close()
         self._close()
         for answer in waiting:

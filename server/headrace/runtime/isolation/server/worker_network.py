@@ -93,13 +93,14 @@ class WorkerNetwork:
         Raises:
             The errors of `WorkerProcess.call`.
         """
+        number = next(worker.numbers)
         try:
-            facts = ask_to_load(worker, self._load, self.config(), token)
+            facts = ask_to_load(worker, number, self._load, self.config(), token)
         except Left as left:
-            left.answer.add_done_callback(partial(_forget, worker))
+            left.answer.add_done_callback(partial(_forget, worker, number))
             raise
         with self._lock:
-            self.loaded = NetworkExchange(worker, facts["number"])
+            self.loaded = NetworkExchange(worker, number)
             unwanted = self._unloaded
         if unwanted:
             self.unload()
@@ -128,46 +129,61 @@ class WorkerNetwork:
             exchange, self.loaded = self.loaded, None
         self.config = dict  # it refers to the network that has this one, with its weights
         if exchange is not None:
+            exchange.worker.models.pop(exchange.number, None)
             with suppress(Unavailable):  # the worker has ended, and the network with it
                 exchange.worker.order("unload", {"number": exchange.number}, _UNLOAD_SECONDS)
 
 
 def ask_to_load(
-    worker: WorkerProcess, load: Load, config: Mapping[str, str], token: CancelToken | None
+    worker: WorkerProcess,
+    number: int,
+    load: Load,
+    config: Mapping[str, str],
+    token: CancelToken | None,
 ) -> Mapping[str, Any]:
-    """Has a worker compile a network, and returns what it says about it.
+    """Has a worker compile a network, and returns what it says about it. The worker gets the graph
+    of a network that need not be read when it asks for it.
+
+    Args:
+        number: what the network is called there.
 
     Raises:
         The errors of `WorkerProcess.call`.
     """
-    arguments = {"config": dict(config), "options": options_to_json(load.options)}
+    arguments = {"number": number, "config": dict(config), "options": options_to_json(load.options)}
     network = load.network
     with ExitStack() as stack:
-        if load.native or not network.is_read:  # the worker need not read it either
-            source = network.source or ModelFiles.written(
-                network.chunks(), {OWN: network.digest}, Limits()
-            )
-            arguments["source"] = source.to_json()
+        files = []
+        if load.native or not network.is_read:
             arguments["facts"] = facts_to_json(network, FACTS)
-            files = [*source.descriptors]
+            worker.models[number] = partial(_model, network)
         else:
-            files = [stack.enter_context(write_file(onnx_bytes.serialize(network.model)))]
+            files.append(stack.enter_context(write_file(onnx_bytes.serialize(network.model))))
         if load.native:
             files.append(stack.enter_context(write_file((load.native,))))
-        facts, _ = worker.call("load", arguments, files, token=token)
+        try:
+            facts, _ = worker.call("load", arguments, files, token=token)
+        except BaseException:
+            worker.models.pop(number, None)
+            raise
     return dict(facts)
+
+
+def _model(network: Network) -> ModelFiles:
+    return network.source or ModelFiles.written(network.chunks(), {OWN: network.digest}, Limits())
 
 
 def try_load(worker: WorkerProcess, load: Load, config: Mapping[str, str]) -> None:
     """Has a worker compile a network, and forget it. Raises as `ask_to_load`."""
-    facts = ask_to_load(worker, load, config, load.token)
-    worker.call("unload", {"number": facts["number"]}, token=load.token)
+    number = next(worker.numbers)
+    ask_to_load(worker, number, load, config, load.token)
+    worker.models.pop(number, None)
+    worker.call("unload", {"number": number}, token=load.token)
 
 
-def _forget(worker: WorkerProcess, answer: Future[Answer]) -> None:
+def _forget(worker: WorkerProcess, number: int, answer: Future[Answer]) -> None:
     if answer.exception() is None:
-        facts, _ = answer.result()
-        worker.tell("unload", {"number": facts["number"]})
+        worker.tell("unload", {"number": number})
 
 
 def ask_about(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,7 +96,6 @@ class WorkerDevice:
             self._timer.stop()
             raise
         states.subscribe(heard)
-        self._numbers = itertools.count(1)
         self._networks: dict[int, ExecutableNetwork] = {}
         self._counters: dict[int, NetworkCounters] = {}
         self._weights: dict[int, Weights] = {}
@@ -181,11 +179,11 @@ class WorkerDevice:
         stages = LoadStages()
         with stages.within():
             loaded = self._plugin.load_network(load)
-        number = next(self._numbers)
+        number = call.arguments["number"]
         counters = NetworkCounters("", self._plugin.name)  # the server knows the network's name
         try:
             loaded.count_as("", counters)
-            facts = {**_facts(number, loaded), "stages": stages.seconds}
+            facts = {**_facts(loaded), "stages": stages.seconds}
         except BaseException:
             loaded.close()  # the server does not hear of it
             raise
@@ -260,9 +258,8 @@ class _OwnDevice:
         return frozenset()
 
 
-def _facts(number: int, network: ExecutableNetwork) -> dict[str, Any]:
+def _facts(network: ExecutableNetwork) -> dict[str, Any]:
     return {
-        "number": number,
         "inputs": [port_to_json(port) for port in network.inputs],
         "outputs": [port_to_json(port) for port in network.outputs],
         "defaults": [port_to_json(port) for port in network.defaults],

@@ -19,8 +19,9 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,7 +32,7 @@ from headrace.runtime.device.state import DeviceEvent
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.model_files import ModelFiles
-from headrace.runtime.isolation.wire.failures import error_to_json
+from headrace.runtime.isolation.wire.failures import error_from_json, error_to_json
 from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.device import WorkerCall, WorkerDevice
 from headrace.runtime.isolation.worker.lane import WorkerLane
@@ -73,6 +74,7 @@ class Worker:
         self._cancellations = Cancellations()
         self._segments = SegmentTable()
         self._device: WorkerDevice | None = None
+        self._models: dict[int, Future[ModelFiles]] = {}  # asked for; single operations are atomic
         self._calls = ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="worker-call")
 
     def run(self) -> None:
@@ -101,6 +103,8 @@ class Worker:
         self._segments.forget(message.header.get("forget", ()))
         if message.header["method"] == "lane":
             self._open_lane(message.descriptors[0])
+        elif message.header["method"] == "model":
+            self._take_model(message)
         elif message.header["method"] == "pulse":
             self._control.send(packed({"call": message.header["call"]}))
         else:
@@ -110,6 +114,21 @@ class Worker:
         link = Link(socket.socket(fileno=descriptor))
         lane = WorkerLane(link, self._opened(), self._segments, self._cancellations)
         threading.Thread(target=lane.serve, name="worker-lane", daemon=True).start()
+
+    def _take_model(self, message: Message) -> None:
+        told = message.header["arguments"]
+        asked = self._models.pop(told["number"])
+        if "error" in told:
+            asked.set_exception(error_from_json(told["error"]))
+        else:
+            asked.set_result(ModelFiles.received(told["model"], message.descriptors))
+
+    def _read(self, number: int) -> Network:
+        """Asks the server for the graph of a network, and reads it. Raises as a load."""
+        asked = self._models[number] = Future()
+        self._control.send(packed({"model": number}))
+        model = asked.result()
+        return Network.from_data(*model.read(), model.limits, spooled=True)
 
     def _answer(self, message: Message) -> None:
         number = message.header["call"]
@@ -130,14 +149,12 @@ class Worker:
 
     def _call(self, message: Message, token: CancelToken, files: ExitStack) -> _Answer:
         method = message.header["method"]
-        arguments, descriptors = message.header.get("arguments", {}), message.descriptors
-        unread, source = None, arguments.get("source")
-        if source is not None:
-            count = len(source["locations"])
-            kept = ModelFiles.received(source, descriptors[:count])
-            descriptors = descriptors[count:]
-            unread = Network.from_source(kept, facts_from_json(arguments["facts"], FACTS))
-        call = WorkerCall(arguments, map_files(descriptors), token, unread)
+        arguments = message.header.get("arguments", {})
+        unread, facts = None, arguments.get("facts")
+        if facts is not None:
+            read = partial(self._read, arguments["number"])
+            unread = Network.unread(read, facts_from_json(facts, FACTS))
+        call = WorkerCall(arguments, map_files(message.descriptors), token, unread)
         if method == "create":
             self._create(call)
             return None, []

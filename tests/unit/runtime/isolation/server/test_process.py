@@ -7,14 +7,18 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import pytest
 
 from headrace.ipc.link import Link, links, packed
 from headrace.runtime.device.load import Load
-from headrace.runtime.errors import Cancelled, Unavailable
+from headrace.runtime.errors import Cancelled, InvalidModel, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.intake.model_files import OWN, ModelFiles
 from headrace.runtime.isolation.server import process
 from headrace.runtime.isolation.server.blame import End, Work
 from headrace.runtime.isolation.server.launch import NewWorker, launch
@@ -198,17 +202,61 @@ def test_a_network_that_is_loaded_after_its_caller_has_left_is_unloaded(
 ) -> None:
     monkeypatch.setattr(process, "_GRACE_SECONDS", 0.0)
     worker = stranger.worker
-    loading = WorkerNetwork(Load(NETWORK, {}), "")
+    loading = WorkerNetwork(Load(NETWORK, {}, native=b"native"), "")
 
     def ask(token: CancelToken) -> None:
         with worker.doing(loading.loading):
             loading.load(worker, token)
 
     number = leave(stranger, ask)
-    stranger.control.send(packed({"call": number, "result": {"number": 7}}))
+    assert not worker.models  # the graph is not wanted either
+    stranger.control.send(packed({"call": number, "result": {}}))
     told = stranger.control.receive().header
-    assert (told["method"], told["arguments"]) == ("unload", {"number": 7})
+    assert (told["method"], told["arguments"]) == ("unload", {"number": number - 1})
     assert loading.loaded is None
+
+
+def model_of(content: bytes) -> ModelFiles:
+    return ModelFiles.written([content], {OWN: sha256(content).hexdigest()}, Limits())
+
+
+def test_a_worker_may_ask_for_the_graph_of_each_of_its_networks_once(stranger: Stranger) -> None:
+    def ask(number: int) -> Any:
+        stranger.control.send(packed({"model": number}))
+        message = stranger.control.receive()
+        told = message.header["arguments"]
+        assert (message.header["method"], told["number"]) == ("model", number)
+        if "error" in told:
+            return told["error"]["message"]
+        return ModelFiles.received(told["model"], message.descriptors).read()[0]
+
+    def broken() -> ModelFiles:
+        raise InvalidModel("the file has gone")
+
+    stranger.worker.models.update({1: partial(model_of, b"one"), 2: broken})
+    gone = "its graph is not to be had any more; load it again"
+    assert [ask(number) for number in (1, 1, 2, 3)] == [b"one", gone, "the file has gone", gone]
+    assert not stranger.worker.models
+
+
+def test_a_worker_may_end_while_a_graph_is_made_for_it(stranger: Stranger) -> None:
+    begun, ended, made = (threading.Event() for _ in range(3))
+
+    def make() -> ModelFiles:
+        begun.set()
+        assert ended.wait(PATIENCE_SECONDS)
+        made.set()
+        return model_of(b"late")
+
+    stranger.worker.models.update({1: make, 2: make})
+    stranger.control.send(packed({"model": 1}))
+    assert begun.wait(PATIENCE_SECONDS)
+    stranger.worker.kill()
+    stranger.control.shutdown()
+    stranger.worker.join()
+    assert not stranger.worker.models
+    ended.set()
+    assert made.wait(PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("pipes", [0, 1, 2])
