@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.plugins.batch.running.collector import Collector, Shape
@@ -40,13 +40,15 @@ class Found:
         whole: what is told of the network as the caller sees it.
         given: the same of the network that takes batches; empty if it is that one.
         shared, padded_to: see `Shape`.
+        apart: why its requests cannot run together; empty if they can.
     """
 
-    whole: Mapping[str, Any]
-    given: Mapping[str, Any]
-    shared: Sequence[str]
-    padded_to: int
-    notes: Sequence[str]
+    whole: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
+    shared: Sequence[str] = ()
+    padded_to: int = 0
+    notes: Sequence[str] = ()
+    apart: str = ""
 
 
 class BatchNetwork(ExecutableNetwork):
@@ -59,6 +61,9 @@ class BatchNetwork(ExecutableNetwork):
         found: what its load has found out.
         executors: the executors that the inner network runs on.
         lent: whether the inner network also serves by itself.
+
+    Attributes:
+        apart: as in `Found`. If it is not empty, the network cannot be opened.
     """
 
     counts_rows = False
@@ -77,6 +82,7 @@ class BatchNetwork(ExecutableNetwork):
         super().__init__(network, showing(config, inner, (NUM_STREAMS, INFERENCE_NUM_THREADS)))
         self.inner = inner
         self.size = size
+        self.apart = found.apart
         self.defaults = () if found.padded_to else inner.defaults
         self._check = PortCheck(self.inputs, self.outputs, self.defaults)
         self._found = found

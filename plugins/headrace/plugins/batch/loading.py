@@ -55,9 +55,32 @@ class BatchLoad:
     def anew(self) -> LoadResult:
         """
         Raises:
-            FailedPrecondition: its requests cannot run together. The message says why.
+            CannotBatch: its requests cannot run together. If the target has loaded the network
+                already, the result says so instead, for the cache.
             What the target raises.
         """
+        try:
+            return self._found()
+        except CannotBatch as error:
+            if self.plain is None:
+                raise
+            return self._joined(self.plain.network, self.plain, Found(apart=error.message))
+
+    def restored(self, entry: bytes) -> LoadResult:
+        """The network as an earlier load has found that its requests can run together, or cannot.
+        It is read only if the target needs its graph."""
+        found = Found(**json.loads(entry))
+        if found.apart:
+            assert self.plain is not None  # the entry's key says so
+            return replace(self._joined(self.plain.network, self.plain, found), restored=True)
+        whole = given = unread(self.read, found.whole)
+        if found.padded_to:
+            given = unread(lambda: with_rows(whole, self.size), found.given)
+        return replace(self._joined(whole, self._inner(given), found), restored=True)
+
+    # -- inside --
+
+    def _found(self) -> LoadResult:
         if self.plain is not None:
             check_ports(self.plain)  # they are the network's, which need not be made for it
         whole = self.read()
@@ -89,17 +112,6 @@ class BatchLoad:
             notes=[f"{rows}: each row gave the same alone and among others", *notes],
         )
         return self._joined(whole, inner, found)
-
-    def restored(self, entry: bytes) -> LoadResult:
-        """The network as an earlier load has found that its requests can run together. It is read
-        only if the target needs its graph."""
-        found = Found(**json.loads(entry))
-        whole = given = unread(self.read, found.whole)
-        if found.padded_to:
-            given = unread(lambda: with_rows(whole, self.size), found.given)
-        return replace(self._joined(whole, self._inner(given), found), restored=True)
-
-    # -- inside --
 
     def _inner(self, network: Network) -> ExecutableNetwork:
         config, options = self.target.config, self.target.options

@@ -146,7 +146,11 @@ class BatchPlugin(VirtualPlugin):
             export=BatchNetwork.entry,
             depends_on=[size, plain is not None],
         )
-        return make()
+        made = make()
+        assert isinstance(made.network, BatchNetwork)
+        if made.network.apart:
+            raise FailedPrecondition(made.network.apart, field="device")
+        return made
 
 
 def _without_batches(

@@ -24,6 +24,7 @@ from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.isolation.server.process import WorkerProcess
+from headrace.runtime.loading import auto_batching
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import InputOptions, NetworkOptions
 from headrace.runtime.transform.warm_up import WarmUp
@@ -197,6 +198,25 @@ def test_devices_of_another_version_have_their_own(
     monkeypatch.setattr(CpuPlugin, "backend_version", "ONNX Runtime 0")
     assert loaded(server(), device)[1].is_read
     assert not loaded(server(), device)[1].is_read
+
+
+def test_that_requests_cannot_run_together_is_found_out_once(
+    server: Callable[..., Services],
+) -> None:
+    text = "t (float[N,64] x) => (float[N,64] y) { y = CumSum(x, axis) }"
+    model = network_of(text, {"axis": np.array(0)}).to_bytes()
+
+    def throughput() -> tuple[Any, Network]:
+        devices = server()
+        given = KnownModels(devices.cache, Limits()).from_bytes(model)
+        load = Load(given, {"PERFORMANCE_HINT": "THROUGHPUT"})
+        return auto_batching.load(DeviceName.parse("CPU"), load, devices.devices), given
+
+    (first, _), (second, given) = throughput(), throughput()
+    assert "requests to this network cannot run together" in first.notes[0]
+    assert second.notes == first.notes
+    np.testing.assert_array_equal(answer(second), answer(first))
+    assert not given.is_read
 
 
 def test_splits_are_measured_again_for_other_requests_only(server: Callable[..., Services]) -> None:
