@@ -1,4 +1,4 @@
-"""A network on the device: all streams share one session."""
+"""A network on the device: all streams share one session, and so do copies of the network."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SessionNetwork(ExecutableNetwork):
         runs: runs jobs in the network's session or sessions.
         conversion: converts the network's inputs and outputs.
         profiler: runs requests that ask what each layer costs.
-        arena: gives back memory of the sessions.
+        arena: gives back memory of the sessions. Networks that share a session share it.
 
     Attributes:
         optimized: ONNX Runtime has rewritten the network for all sessions.
@@ -124,7 +124,6 @@ class SessionNetwork(ExecutableNetwork):
         self._runs = None
         self._spare_options.clear()
         self._profiler.close()
-        self._arena.close()
 
 
 class AcceleratorNetwork(SessionNetwork):

@@ -216,8 +216,15 @@ class CpuPlugin(SessionPlugin):
             raise FailedPrecondition(f"it cannot be used: {error}", field="blob") from error
 
         def open_session(provider: Provider, settings: SessionSettings) -> OnnxRuntimeSession:
-            files = self._weight_files(config)
-            opened = packed.open_kept(digest, is_safe, provider, settings, token, files)
+            opened = packed.open_kept(
+                digest,
+                is_safe,
+                provider,
+                settings,
+                token,
+                self._shared_by(config),
+                bool(known.random_layers),
+            )
             if opened is None:
                 raise FailedPrecondition("its weights are not in the cache any more", field="blob")
             return opened

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Final, TypeAlias
+from weakref import WeakKeyDictionary, ref
 
 import onnx_ir as ir
 import onnxruntime
@@ -13,6 +14,7 @@ import onnxruntime
 from headrace.plugins.cpu.backend import custom_ops, failures, packed, session
 from headrace.plugins.cpu.backend.compatibility import Compatibility, identity
 from headrace.plugins.cpu.backend.session import OnnxRuntimeSession, Provider, SessionSettings
+from headrace.plugins.cpu.backend.shared import SharedSessions
 from headrace.plugins.cpu.backend.tensors import TensorConversion
 from headrace.plugins.cpu.claims import refusals
 from headrace.plugins.cpu.executable_network import SessionNetwork
@@ -21,7 +23,6 @@ from headrace.plugins.cpu.running.arena import Arena
 from headrace.plugins.cpu.running.profiling import Profiler
 from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.plugins.cpu.support import LayerSupport, OnnxRuntimeTrials
-from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.config.key import config_field
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import CACHE_DIR
@@ -64,6 +65,8 @@ class SessionPlugin(CompiledPlugin):
         # The runtime reads the same versions with every provider.
         self._compatibility = Compatibility(name, _loads)
         super().__init__(name, services, config)
+        self._shared = SharedSessions(services.weights) if services.weights else None
+        self._arenas: WeakKeyDictionary[OnnxRuntimeSession, Arena] = WeakKeyDictionary()
         if added := custom_ops.libraries(self.config):
             _check_libraries(added)
 
@@ -142,17 +145,18 @@ class SessionPlugin(CompiledPlugin):
             ("readable", self), lambda: self._compatibility.lowered(network.model)
         )
         source = network.derived(("source", self), lambda: session.source_of(readable))
-        files = self._weight_files(config)
+        shared = self._shared_by(config)
+        is_random = bool(network.random_layers)
 
         def open_session(provider: Provider, settings: SessionSettings) -> OnnxRuntimeSession:
-            return packed.open_source(source, provider, settings, token, files)
+            return packed.open_source(source, provider, settings, token, shared, is_random)
 
         made = self._made(network, lambda: readable, config, open_session)
         release_memory()  # frees 200 MB of a load of 310 MB, in 5 ms
         return made
 
-    def _weight_files(self, config: Configuration) -> WeightFiles | None:
-        return self.services.weights if config.get(CACHE_DIR) else None
+    def _shared_by(self, config: Configuration) -> SharedSessions | None:
+        return self._shared if config.get(CACHE_DIR) else None
 
     def _made(
         self,
@@ -169,16 +173,18 @@ class SessionPlugin(CompiledPlugin):
         conversion = TensorConversion((*network.inputs, *replaceable(network)), network.outputs)
         share = self._at_once(config)
         threads = self._threads(config, share)
-        sessions: list[OnnxRuntimeSession] = []
+        sessions: list[ref[OnnxRuntimeSession]] = []
 
         def opened(provider: Provider) -> OnnxRuntimeSession:
-            sessions.append(open_session(provider, SessionSettings(threads=threads)))
-            return sessions[-1]
+            made = open_session(provider, SessionSettings(threads=threads))
+            sessions.append(ref(made))
+            return made
 
         runs = self._runs(network, config, share, conversion, opened)
         profiler = Profiler(network, readable, self._provider_of(network, config), threads)
         executor, shown = self.executor(config), self._shown(config, share)
-        arena = Arena(self.services.timer, sessions)
+        there = [each for each in (one() for one in sessions) if each is not None]
+        arena = self._arenas.setdefault(there[0], Arena(self.services.timer, sessions))
         compiled = self.network_class(
             network,
             shown,
@@ -189,9 +195,9 @@ class SessionPlugin(CompiledPlugin):
             profiler,
             arena,
         )
-        compiled.optimized = all(each.optimized for each in sessions)
-        compiled.kept = sessions[0].digest if len(sessions) == 1 else ""
-        compiled.maps_weights = all(each.digest for each in sessions)
+        compiled.optimized = all(each.optimized for each in there)
+        compiled.kept = there[0].digest if len(there) == 1 else ""
+        compiled.maps_weights = all(each.digest for each in there)
         return compiled
 
     def _refused(self, network: Network) -> list[UnsupportedLayer]:

@@ -66,7 +66,7 @@ class _Charge:
         same: as which other loads it maps its weights; None if it maps none, or nobody knows.
         size: as estimated; None once the network was measured.
         bytes: as measured.
-        inherited: the bytes of mapped weights that it counts for since the other load is gone.
+        inherited: what the other load counted for, since that is gone. What they share is not.
         copy: those of a copy that it keeps. Another one takes its place.
     """
 
@@ -80,11 +80,11 @@ class _Charge:
     copy: int = 0
 
     @property
-    def counts_for_mapped(self) -> int:
-        """The bytes of mapped weights that it counts for."""
+    def counts_for_shared(self) -> int:
+        """The bytes that it counts for and that may be shared: mapped weights, and a session."""
         if self.weights.mapped:
             return self.inherited
-        return self.weights.bytes if self.size is None and self.same is not None else 0
+        return self.bytes - self.copy if self.size is None and self.same is not None else 0
 
 
 @dataclass(eq=False, slots=True)
@@ -200,9 +200,9 @@ class MemoryRoom:
         with self._changed:
             if self._charges.pop(entry.key, None) is None:
                 return
-            mapped = self._pass_on(charge)
+            stays = self._pass_on(charge)
             if charge.size is None:
-                self._meter.freed(charge.bytes - mapped)
+                self._meter.freed(charge.bytes - stays)
             else:
                 self._found(self._meter.give_up(entry.key, total))
             self._changed.notify_all()
@@ -338,15 +338,19 @@ class MemoryRoom:
         }
 
     def _pass_on(self, gone: _Charge) -> int:
-        """Has another network that maps the same weights count for them. The caller holds the lock.
+        """Has another network that maps the same weights count for them, and for the session that
+        it may share. The caller holds the lock.
 
         Returns:
-            The bytes of mapped weights that the one that is gone has counted for.
+            How much of what the one that is gone has counted for is not freed: what is shared, and
+            mapped weights, which the system may drop.
         """
-        size = gone.counts_for_mapped
+        size = gone.counts_for_shared
         others = [each for each in self._charges.values() if each.same == gone.same] if size else []
         heirs = [each for each in others if each.weights.mapped]
-        if heirs and not any(each.counts_for_mapped for each in others):
+        if not heirs:
+            return min(size, gone.weights.bytes)
+        if not any(each.counts_for_shared for each in others):
             heir = heirs[0]
             heir.inherited = size
             if heir.size is not None:

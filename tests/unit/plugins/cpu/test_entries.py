@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 
 from headrace.plugins import cpu
-from headrace.plugins.cpu.backend import custom_ops, packed
+from headrace.plugins.cpu.backend import custom_ops, packed, session
+from headrace.plugins.cpu.backend.session import OnnxRuntimeSession
 from headrace.plugins.cpu.guards.network import GuardedNetwork
 from headrace.plugins.cpu.plugin import CpuPlugin
 from headrace.runtime.cache.cache import NetworkCache
@@ -280,3 +282,31 @@ def test_a_closed_network_keeps_nothing(server: Callable[..., CpuPlugin]) -> Non
     _, second = both(server, graph)
     second.close()
     assert not isinstance(second.network, GuardedNetwork)
+
+
+def test_copies_share_a_session_that_leaves_with_the_last_one(
+    server: Callable[..., CpuPlugin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin, case, open_mapped = server(), networks.mlp(), session.open_mapped
+    sessions: list[weakref.ref[OnnxRuntimeSession]] = []
+
+    def opened(*how: Any) -> OnnxRuntimeSession:
+        made = open_mapped(*how)
+        sessions.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(session, "open_mapped", opened)
+    copies = [loaded(plugin, networks.mlp().network) for _ in range(3)]
+    (only,) = sessions
+    while copies:
+        InferRequest(copies[-1]).infer(case.inputs)
+        copies.pop(0).close()
+        assert (only() is not None) == bool(copies)
+
+
+def test_random_numbers_are_drawn_for_one_network_alone(server: Callable[..., CpuPlugin]) -> None:
+    text = "g (float[4] x) => (float[4] y) { y = RandomUniformLike<seed = 7.0>(x) }"
+    plugin = server()
+    answers = [InferRequest(loaded(plugin, graph(text))).infer({"x": x(4)}) for _ in range(3)]
+    for each in answers[1:]:
+        np.testing.assert_array_equal(each["y"], answers[0]["y"])

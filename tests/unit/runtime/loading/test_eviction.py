@@ -30,8 +30,8 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.job import Job, Sequence
 from headrace.runtime.loading.cold_loads import ColdNetwork, LoadWaiter
-from headrace.runtime.loading.entry import USUAL, NetworkEntry, NetworkState, Residence
-from headrace.runtime.loading.memory_budget import MemoryBudget, WeightSize
+from headrace.runtime.loading.entry import USUAL, NetworkEntry, NetworkKey, NetworkState, Residence
+from headrace.runtime.loading.memory_budget import MemoryBudget, MemoryMeter, WeightSize
 from headrace.runtime.metrics.families import COLD_REQUESTS
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.model import network_of
@@ -960,6 +960,25 @@ def test_another_copy_counts_for_the_weights_of_one_that_is_gone(mapping: Core) 
     assert sizes(mapping) == {"b": MIB, "c": 0}
     mapping.unload_network("b").result(PATIENCE_SECONDS)
     assert sizes(mapping) == {"c": MIB}
+
+
+def test_another_copy_counts_for_the_session_of_one_that_is_gone(
+    mapping: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = MemoryMeter.end
+
+    def found(meter: MemoryMeter, key: NetworkKey, _: int) -> dict[NetworkKey, int]:
+        return end(meter, key, 3 * MIB if key.name == "a" else 0)
+
+    monkeypatch.setattr(MemoryMeter, "end", found)
+    know(mapping, "a", "b", "c")
+    for name in "abc":
+        assert loaded(mapping, name) is None
+    assert sizes(mapping) == {"a": 3 * MIB, "b": 0, "c": 0}
+    mapping.unload_network("a").result(PATIENCE_SECONDS)
+    assert sizes(mapping) == {"b": 3 * MIB, "c": 0}
+    mapping.unload_network("b").result(PATIENCE_SECONDS)
+    assert sizes(mapping) == {"c": 3 * MIB}
 
 
 def test_all_copies_leave_if_their_weights_must(mapping: Core) -> None:

@@ -3,7 +3,7 @@
 ONNX Runtime writes its optimised graph with the weights as its kernels want them, and maps them
 when it opens that graph. The second session of a 100 MB network takes 0 to 1 MB so, and opens in a
 third of the time. It still packs each weight once, to compare the digest of the result, and then
-drops it for what is mapped.
+drops it for what is mapped. In one process, networks share the session as well.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from headrace.plugins.cpu.backend.session import (
     SessionSettings,
     Source,
 )
+from headrace.plugins.cpu.backend.shared import SharedSessions
 from headrace.runtime.cache.entry import EntryRefused
 from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.device.cache_key import headrace_version, processor_features
@@ -37,18 +38,24 @@ def open_source(
     provider: Provider,
     settings: SessionSettings,
     token: CancelToken,
-    files: WeightFiles | None,
+    shared: SharedSessions | None,
+    keeps_state: bool = False,
 ) -> OnnxRuntimeSession:
     """Opens a session as `session.open_source` does, and raises the same. It maps its weights if
-    the file can be written and opened."""
-    if files is None or not _is_plain(provider):
+    the file can be written and opened, and may be that of another network.
+
+    Args:
+        keeps_state: whether a run has an influence on the next one.
+    """
+    if shared is None or not _is_plain(provider):
         return session.open_source(source, provider, settings, token)
     digest = digest_of(source, provider)
-    opened = open_kept(digest, source.is_safe, provider, settings, token, files)
+    how = digest, source.is_safe, provider, settings, token, shared, keeps_state
+    opened = open_kept(*how)
     if opened is not None:
         return opened
-    failure = _write(digest, source, provider, settings, token, files)
-    opened = open_kept(digest, source.is_safe, provider, settings, token, files)
+    failure = _write(digest, source, provider, settings, token, shared.files)
+    opened = open_kept(*how)
     if opened is None:
         opened = session.open_source(source, provider, settings, token)
         if failure is not None:  # not that of a network which is refused anyway
@@ -86,24 +93,32 @@ def open_kept(
     provider: Provider,
     settings: SessionSettings,
     token: CancelToken,
-    files: WeightFiles | None,
+    shared: SharedSessions | None,
+    keeps_state: bool = False,
 ) -> OnnxRuntimeSession | None:
     """A session that maps the file; None if there is none, or it cannot be used.
 
     Args:
         digest: as `digest_of`.
         is_safe: as `Source` has it.
+        keeps_state: as in `open_source`.
     """
+    if shared is None or not _is_plain(provider):
+        return None
+    key = digest, is_safe, provider.keeps_int8, settings
+    there = None if keeps_state else shared.get(key)
+    if there is not None:
+        return there
     try:
-        found = files.find(digest) if files is not None else None
-        if files is None or found is None:
+        found = shared.files.find(digest)
+        if found is None:
             return None
         opened = session.open_mapped(found.model, found.path, is_safe, provider, settings, token)
     except (EntryRefused, OSError, HeadraceError) as error:
         _log.warning("the weights %s are not used: %s", WeightFiles.file_name(digest), error)
         return None
     opened.digest = digest
-    return opened
+    return opened if keeps_state else shared.add(key, opened)
 
 
 def _write(

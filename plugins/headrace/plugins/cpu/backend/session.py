@@ -108,7 +108,16 @@ class OnnxRuntimeSession:
         digest: of the file that its weights are mapped from; empty if there is none.
     """
 
-    __slots__ = ("_native", "_weights", "digest", "optimized", "run", "run_bound", "run_values")
+    __slots__ = (
+        "__weakref__",
+        "_native",
+        "_weights",
+        "digest",
+        "optimized",
+        "run",
+        "run_bound",
+        "run_values",
+    )
 
     def __init__(
         self,

@@ -40,22 +40,24 @@ class Arena:
     requests. Thread-safe: `_lock` guards the fields below it. `Timer`'s lock is taken under it.
 
     Args:
-        sessions: those of one network.
+        sessions: those of one network, or the one that several networks share. Their networks keep
+            them.
     """
 
-    def __init__(self, timer: Timer, sessions: Sequence[OnnxRuntimeSession]) -> None:
+    def __init__(self, timer: Timer, sessions: Sequence[weakref.ref[OnnxRuntimeSession]]) -> None:
         self._timer = timer
         self._sessions = sessions
         self._lock = threading.Lock()
         self._replies: list[tuple[weakref.ref[object], int]] = []
         self._most = 0  # the most bytes in use since the arena was shrunk
-        self._looks = self._closed = False
+        self._looks = False
         self._ran = self._waits = False  # `used` reads and writes them without the lock
 
     def shrink(self) -> None:
         """Gives back what no tensor uses. For 600 MB it takes half a second."""
-        for session in self._sessions:
-            session.shrink()
+        for each in self._sessions:
+            if (session := each()) is not None:
+                session.shrink()
 
     def used(self, job: Job) -> None:
         """Notes what a job has used that has just run."""
@@ -74,17 +76,12 @@ class Arena:
             self._most = max(self._most, self._in_use() + sum(array.nbytes for array in given))
             self._look_later()
 
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            self._sessions = ()
-
     def _in_use(self) -> int:
         self._replies = [reply for reply in self._replies if reply[0]() is not None]
         return sum(size for _, size in self._replies)
 
     def _look_later(self) -> None:
-        if not self._looks and not self._closed:
+        if not self._looks:
             self._looks = True
             self._timer.schedule(time.monotonic() + _SECONDS, self._look, _SECONDS / 4)
 
@@ -92,8 +89,6 @@ class Arena:
         with self._lock:
             self._looks = False
             most, self._most = self._most, self._in_use()
-            if self._closed:
-                return
             worth = most - self._most >= _WORTH_BYTES
             if not worth:
                 self._most = most
@@ -105,7 +100,7 @@ class Arena:
                 self._look_later()
 
     def _wait(self) -> None:
-        if not self._waits and not self._closed:
+        if not self._waits:
             self._waits = True
             self._timer.schedule(time.monotonic() + _IDLE_SECONDS, self._look_idle, _SECONDS)
 

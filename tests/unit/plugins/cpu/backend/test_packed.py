@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from headrace.plugins.cpu.backend.session import (
     SessionSettings,
     Source,
 )
+from headrace.plugins.cpu.backend.shared import SharedSessions
 from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal, InvalidModel
 from headrace.runtime.execution.cancel import CancelToken
@@ -36,8 +40,13 @@ def opened(
     provider: Provider | None = None,
     token: CancelToken | None = None,
 ) -> OnnxRuntimeSession:
+    """A session that no other one is shared with."""
     return packed.open_source(
-        of or source(), provider or Provider(), SessionSettings(), token or CancelToken(), files
+        of or source(),
+        provider or Provider(),
+        SessionSettings(),
+        token or CancelToken(),
+        SharedSessions(files) if files is not None else None,
     )
 
 
@@ -193,3 +202,46 @@ def test_a_digest_tells_networks_apart_and_knows_them_again() -> None:
     ]
     assert len({*digests}) == len(digests)
     assert packed.digest_of(source(), Provider()) == digests[0]
+
+
+def test_equal_sessions_are_one_until_the_last_user_has_left(files: WeightFiles) -> None:
+    shared = SharedSessions(files)
+
+    def of(threads: int = 1, keeps_int8: bool = False, keeps_state: bool = False) -> Any:
+        how = Provider(keeps_int8=keeps_int8), SessionSettings(threads), CancelToken(), shared
+        return packed.open_source(source(), *how, keeps_state)
+
+    first = of()
+    assert of() is first
+    others = [of(threads=2), of(keeps_int8=True), of(keeps_state=True)]
+    assert first not in others
+    expected, gone = answer(first), weakref.ref(first)
+    second = of()
+    del first
+    np.testing.assert_array_equal(answer(second), expected)
+    del second
+    assert gone() is None
+    np.testing.assert_array_equal(answer(of()), expected)
+
+
+def test_two_loads_at_a_time_get_one_session_and_a_cancelled_one_disturbs_no_other(
+    files: WeightFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, both, open_mapped = SharedSessions(files), threading.Barrier(2), session.open_mapped
+
+    def together(*how: Any) -> OnnxRuntimeSession:
+        both.wait(30)
+        return open_mapped(*how)
+
+    def of(token: CancelToken) -> OnnxRuntimeSession:
+        return packed.open_source(source(), Provider(), SessionSettings(), token, shared)
+
+    opened(files)
+    gone = CancelToken()
+    gone.cancel(Cancelled("nobody waits"))
+    with pytest.raises(Cancelled):
+        of(gone)
+    monkeypatch.setattr(session, "open_mapped", together)
+    with ThreadPoolExecutor() as threads:
+        first, second = threads.map(of, [CancelToken(), CancelToken()])
+    assert first is second

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -66,7 +67,7 @@ def session() -> Counted:
 
 @pytest.fixture
 def arena(looks: Looks, session: Counted) -> Arena:
-    return Arena(cast(Timer, looks), [cast(OnnxRuntimeSession, session)])
+    return Arena(cast(Timer, looks), [weakref.ref(cast(OnnxRuntimeSession, session))])
 
 
 def ran(arena: Arena, given: int, made: int) -> Any:
@@ -112,14 +113,15 @@ def test_replies_that_go_one_by_one_are_given_back_together(
     eventually(lambda: session.shrunk == 1, "the session is shrunk")
 
 
-def test_a_closed_network_keeps_no_session_for_a_look_that_is_still_to_come(
-    arena: Arena, looks: Looks, session: Counted
-) -> None:
+def test_a_look_that_is_still_to_come_keeps_no_session(looks: Looks) -> None:
+    session = Counted()
+    arena = Arena(cast(Timer, looks), [weakref.ref(cast(OnnxRuntimeSession, session))])
     ran(arena, 1, LARGE)
-    arena.close()
+    gone = weakref.ref(session)
+    del session
+    assert gone() is None
     looks.come()
     arena.shrink()
-    assert session.shrunk == 0
 
 
 def test_memory_is_given_back_later_if_the_system_has_no_thread_now(
@@ -163,10 +165,3 @@ def test_an_idle_network_gives_memory_back_a_minute_later_if_the_system_has_no_t
         looks.minute()
     looks.minute()
     eventually(lambda: session.shrunk == 1, "the session is shrunk")
-
-
-def test_a_closed_network_waits_for_no_minute(arena: Arena, looks: Looks) -> None:
-    ran(arena, 1, 1)
-    arena.close()
-    looks.minute()
-    assert not looks.idle
