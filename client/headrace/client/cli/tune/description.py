@@ -24,11 +24,11 @@ class DescriptionFile:
     the program, best before anything is measured.
 
     Args:
-        path: the file, which need not exist, or its folder.
+        path: the file, which need not exist and ends with .toml, or its folder.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = (path / FILE if path.is_dir() else path).resolve()
+        self.path = (path if path.suffix == ".toml" else path / FILE).resolve()
         if not os.access(self.path.parent, os.W_OK):
             fail(f"cannot write {self.path}: its folder is missing or cannot be written to")
         self._newline = "\n"

@@ -135,3 +135,9 @@ def test_a_folder_that_is_not_there_is_refused_before_all_else(tmp_path: Path) -
     result = run(tmp_path / "absent" / "network.toml")
     assert result.exit_code == 1
     assert "its folder is missing" in result.stderr
+
+
+def test_a_folder_that_is_not_there_is_refused_and_no_file_takes_its_name(tmp_path: Path) -> None:
+    result = run(tmp_path / "mistyped")
+    assert result.exit_code == 1
+    assert "its folder is missing" in result.stderr
