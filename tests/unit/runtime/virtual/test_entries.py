@@ -219,6 +219,18 @@ def test_that_requests_cannot_run_together_is_found_out_once(
     assert not given.is_read
 
 
+def test_a_network_with_an_operator_of_the_backend_that_was_checked_is_not_read(
+    server: Callable[..., Services],
+) -> None:
+    text = "t (float[N,64] x) => (float[N,64] y) { y = com.microsoft.Gelu(x) }"
+    model = network_of(text).to_bytes()
+    for is_read in (True, False):
+        devices = server()
+        given = KnownModels(devices.cache, Limits()).from_bytes(model)
+        assert answer(devices.devices.plugin("CPU").load_network(Load(given, {}))).shape == (3, 64)
+        assert given.is_read is is_read
+
+
 def test_splits_are_measured_again_for_other_requests_only(server: Callable[..., Services]) -> None:
     def placement(warm_up: WarmUp | None) -> Any:
         options = NetworkOptions(members=DeviceName.parse(_MEASURED[0]).members)

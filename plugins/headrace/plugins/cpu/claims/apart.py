@@ -21,7 +21,12 @@ _SHARED = (
 def may_run_apart(network: Network) -> bool:
     """Whether the network may need a process of its own. This is quick to say, without the model,
     and most networks do not."""
-    return texts.may_keep(network.operators)
+    harmless = contributed.CHECKED - contributed.TAKE_TEXTS
+    return texts.may_keep(
+        (domain, name)
+        for domain, name in network.operators
+        if domain != contributed.DOMAIN or name not in harmless
+    )
 
 
 def why_apart(model: ir.Model) -> str | None:
