@@ -7,9 +7,10 @@ fill the streams. Nothing is batched, because each load decides on that for itse
 device would differ.
 
 ``choice`` is the speed of the device that AUTO has chosen, beside that of the device that was the
-fastest here, in hindsight: the median of all rounds, with the quartiles. ``served`` is the speed of
-requests through AUTO, beside the same: it has what AUTO itself takes, too. ``again`` is the speed
-of the fastest device's second load, beside its first: it shows the noise.
+fastest here, in hindsight: the median of all rounds, with the bounds of its error in 19 cases of
+20. ``served`` is the speed of requests through AUTO, beside the same: it has what AUTO itself
+takes, too. ``again`` is the speed of the fastest device's second load, beside its first: it shows
+the noise.
 
 A run of the twelve takes ten minutes. It prints a table in Markdown.
 """
@@ -36,7 +37,7 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.values import Value
 from headrace.runtime.virtual import timing
 from headrace.runtime.virtual.networks import optimal_requests
-from tools.benchmark.in_turns import Comparison, Turns, again, inputs_of, load, read, unload
+from tools.benchmark.in_turns import Turns, again, inputs_of, load, read, shown, unload
 
 NETWORKS: Final = (
     "onnx_asr/preprocessors/data/resample_16_8.onnx",
@@ -63,9 +64,9 @@ SHOWN: Final = 4
 class Row(NamedTuple):
     """What is compared with the fastest device."""
 
-    choice: Comparison
-    served: Comparison
-    again: Comparison
+    choice: timing.SpeedRatio
+    served: timing.SpeedRatio
+    again: timing.SpeedRatio
 
 
 def await_choice(network: ExecutableNetwork, inputs: Mapping[str, Value]) -> str:
@@ -121,7 +122,7 @@ def row(core: Core, devices: Sequence[str], name: str, hint: str) -> Row:
         f"{turns.seconds(each) * 1e3:.3f}" if each in networks else "refused"
         for each in (*devices, auto)
     )
-    _print(name, hint, *figures, chosen, *found)
+    _print(name, hint, *figures, chosen, *map(shown, found))
     return found
 
 

@@ -35,7 +35,7 @@ from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.virtual import timing
-from tools.benchmark.in_turns import ZOO, Comparison, Turns, again, inputs_of, load, read, unload
+from tools.benchmark.in_turns import ZOO, Turns, again, inputs_of, load, read, shown, unload
 from tools.zoo.collection import networks
 from tools.zoo.inputs import Array
 
@@ -111,8 +111,8 @@ def line(name: str, found: Mapping[str, Any]) -> str:
         next((split["split"] for split in splits if split["chosen"]), ""),
         _milliseconds(seconds[KEPT]),
         ", ".join(_milliseconds(seconds.get(device)) for device in DEVICES),
-        str(Comparison(*found["ratio"])),
-        str(Comparison(*found["noise"])),
+        shown(timing.SpeedRatio(*found["ratio"])),
+        shown(timing.SpeedRatio(*found["noise"])),
     )
 
 

@@ -7,6 +7,7 @@ second time: what this load takes beside the first shows the noise.
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import statistics
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import onnx_ir as ir
 
@@ -30,8 +31,8 @@ from tools.zoo.hints import hint_for
 from tools.zoo.inputs import Array, generate, ports
 
 ZOO: Final = Path(".cache/zoo")
-_TURN_SECONDS: Final = 0.05
-_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 25
+_TURN_SECONDS: Final = 0.004
+_FEWEST_ROUNDS: Final = 5
 _SPENT_SECONDS: Final = 15.0
 
 
@@ -93,25 +94,14 @@ def turn(network: ExecutableNetwork, inputs: Mapping[str, Value], count: int) ->
     return best / count
 
 
-class Comparison(NamedTuple):
-    """How fast one network was beside another one.
-
-    Attributes:
-        ratio: of its speed to the other's, the median of all rounds.
-        low, high: the quartiles of the rounds.
-    """
-
-    ratio: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.ratio:.3f} ({self.low:.3f} to {self.high:.3f})"
+def shown(compared: timing.SpeedRatio) -> str:
+    return f"{compared.ratio:.3f} ({compared.low:.3f} to {compared.high:.3f})"
 
 
 class Turns:
     """What the turns of some networks took, in seconds a request. Each round has another order, so
-    that no network always runs after the same other one.
+    that no network always runs after the same other one. Turns are short, so that there are
+    hundreds of rounds for a network of a few milliseconds, and the median is exact.
 
     Args:
         networks: by name, each with the number of requests that are sent at once.
@@ -129,7 +119,7 @@ class Turns:
         }
         self._took: dict[str, list[float]] = {name: [] for name in runs}
         until, dice, order = time.monotonic() + spent_seconds, random.Random(0), [*runs]
-        for number in range(_MOST_ROUNDS):
+        for number in itertools.count():
             if number >= _FEWEST_ROUNDS and time.monotonic() > until:
                 break
             dice.shuffle(order)
@@ -142,9 +132,5 @@ class Turns:
     def fastest(self, names: Sequence[str]) -> str:
         return min(names, key=self.seconds)
 
-    def compare(self, name: str, other: str) -> Comparison:
-        if name == other:
-            return Comparison(1.0, 1.0, 1.0)
-        rounds = zip(self._took[name], self._took[other], strict=True)
-        low, ratio, high = statistics.quantiles([theirs / ours for ours, theirs in rounds], n=4)
-        return Comparison(ratio, low, high)
+    def compare(self, name: str, other: str) -> timing.SpeedRatio:
+        return timing.compare(self._took[name], self._took[other])
