@@ -95,8 +95,8 @@ class World:
         self.asked.append(asked)
         request = self._requests[asked] = PooledRequest(asked, priority)
         self._waiting[asked] = None
-        if place := self.schedule.start():
-            request.device, request.outages = place
+        if device := self.schedule.start():
+            request.device, request.outages = device, device.outages
             self._obey([RunRequest(request, request.device.name)])
         else:
             self._obey(self.schedule.arrive(request, self.now))

@@ -61,10 +61,6 @@ _log = logging.getLogger(__name__)
 
 _CHOSEN: Final = (NUM_STREAMS, INFERENCE_NUM_THREADS, ALLOW_AUTO_BATCHING)
 
-_AHEAD: Final = 4
-"""How many requests a device that serves alone gets for each that it runs at once, for throughput.
-So its streams find their next requests in its own queue."""
-
 _CHOSE: Final = "measured: "
 """The beginning of the note about a measurement."""
 
@@ -187,7 +183,6 @@ class PooledNetwork(ExecutableNetwork):
             place.timer,
             self._services.states,
             spill=self._way.spill,
-            ahead=_AHEAD if self._way.throughput and not self._way.spill else 1,
             changed=self._members_changed,
         )
         self._start = self._pool.submit  # every request would pay for a call in between

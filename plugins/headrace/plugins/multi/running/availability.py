@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import enum
 import math
+import sys
+from typing import Final
 
 from headrace.runtime.errors import (
     EndedWorker,
@@ -17,6 +19,8 @@ from headrace.runtime.errors import (
     Unavailable,
 )
 from headrace.runtime.system.backoff import Backoff
+
+UNLIMITED: Final = sys.maxsize
 
 
 class Availability(enum.Enum):
@@ -32,34 +36,33 @@ class ScheduledDevice:
     """A device that has loaded the network, as the schedule sees it.
 
     Attributes:
-        limit: requests in flight, at most.
+        limit: requests in flight, at most; UNLIMITED for as many as come.
         reason: why it does not serve; empty while it does.
         until: when a trial may begin, while the device is OUT; infinite if the device itself must
             report that it is up.
         outages: how often it was taken out. The end of a request that started before the latest
             outage says nothing about the device's present state.
-        completed: how many requests it has completed since this object was made.
+        at_work: has an element for each request that it has. Other threads may append and pop: that
+            is atomic.
     """
 
     __slots__ = (
         "_backoff",
         "_is_down",
         "_is_tried",
+        "at_work",
         "availability",
-        "completed",
         "limit",
         "name",
         "outages",
         "reason",
-        "running",
         "until",
     )
 
     def __init__(self, name: str, limit: int) -> None:
         self.name = name
         self.limit = limit
-        self.running = 0
-        self.completed = 0
+        self.at_work: list[None] = []
         self.availability = Availability.SERVING
         self.reason = ""
         self.until = 0.0
@@ -70,13 +73,13 @@ class ScheduledDevice:
 
     @property
     def has_room(self) -> bool:
-        if self.running >= self.limit or self.availability is Availability.OUT:
+        if len(self.at_work) >= self.limit or self.availability is Availability.OUT:
             return False
         return self.availability is Availability.SERVING or not self._is_tried
 
     def start(self) -> None:
         """Notes that a request goes to the device."""
-        self.running += 1
+        self.at_work.append(None)
         self._is_tried = self.availability is Availability.ON_TRIAL
 
     def end(self, outages: int) -> bool:
@@ -88,7 +91,7 @@ class ScheduledDevice:
         Returns:
             Whether the request's end says something about the device's present state.
         """
-        self.running -= 1
+        self.at_work.pop()
         is_recent = outages == self.outages
         if is_recent:
             self._is_tried = False

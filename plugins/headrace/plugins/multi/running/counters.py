@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache, partial
 
+from headrace.runtime.execution.job import Outcome
 from headrace.runtime.metrics.series import Family, SeriesTable
 
 REQUESTS = Family(
@@ -44,3 +45,9 @@ class MemberCounters:
         self.requests = cache(partial(table.get, REQUESTS))
         self.outages = partial(table.get, OUTAGES)
         self.not_loaded = partial(table.get, NOT_LOADED)
+
+    def completed(self, device: str) -> int:
+        """How many requests the device has completed."""
+        count = self.requests(device, Outcome.COMPLETED).snapshot()
+        assert isinstance(count, int | float)
+        return int(count)

@@ -12,9 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from headrace.plugins.multi.loading import DeviceNetwork
 from headrace.plugins.multi.running.availability import (
+    UNLIMITED,
     Availability,
     Culprit,
     ScheduledDevice,
@@ -44,6 +46,15 @@ _log = logging.getLogger(__name__)
 _Instruction = Instruction[Job]
 
 
+class _Way(NamedTuple):
+    """To a device for requests that it runs when they come. `ran` observes their ends."""
+
+    device: ScheduledDevice
+    outages: int
+    member: DeviceNetwork
+    ran: Callable[[Job], None]
+
+
 class DevicePool:
     """Thread-safe: `_lock` guards the schedule, the members and the alarm. A thread that holds it
     may take the timer's lock, but must not submit, cancel or settle a job.
@@ -51,8 +62,8 @@ class DevicePool:
     Args:
         label: the network's label in the log.
         members: the preferred one first.
-        spill: as for `Schedule`.
-        ahead: how many requests a device without a number gets for each that it runs at once.
+        spill: as for `Schedule`. If not, a device without a number gets all requests at once. They
+            wait in its own queue, and `_direct` is the way there, which needs no lock.
         changed: called without the lock when a device was taken out or put back.
     """
 
@@ -64,7 +75,6 @@ class DevicePool:
         states: DeviceStates,
         *,
         spill: bool,
-        ahead: int,
         changed: Callable[[], object] = lambda: None,
     ) -> None:
         self._label = label
@@ -74,11 +84,13 @@ class DevicePool:
         self._lock = threading.Lock()
         self._members = {member.name: member for member in members}
         self._counts = {member.name: member.count for member in members}
-        self._ahead = ahead
+        self._spill = spill
         limits = [(member.name, self._limit(member, member.count)) for member in members]
         self._schedule: Schedule[Job] = Schedule(limits, time.monotonic(), spill=spill)
         self._trampoline: Trampoline[_Instruction] = Trampoline()
         self._leaving: dict[str, list[Callable[[], object]]] = {}
+        self._ways: dict[str, _Way] = {}
+        self._direct = self._way_to(self._schedule.direct)
         self._alarm = Alarm(timer, self._on_alarm)
         self._unsubscribe = states.subscribe(self._on_device_event)
 
@@ -104,7 +116,7 @@ class DevicePool:
     def running(self) -> int:
         """The number of requests that a device has."""
         with self._lock:
-            return sum(device.running for device in self._schedule.devices)
+            return sum(len(device.at_work) for device in self._schedule.devices)
 
     @property
     def members(self) -> tuple[DeviceNetwork, ...]:
@@ -130,7 +142,8 @@ class DevicePool:
     def completed(self) -> dict[str, int]:
         """For each device, how many requests it has completed."""
         with self._lock:
-            return {device.name: device.completed for device in self._schedule.devices}
+            names = [device.name for device in self._schedule.devices]
+        return {name: self._counters.completed(name) for name in names}
 
     def availabilities(self) -> dict[str, str]:
         """For each device, whether it serves, and if not, why."""
@@ -146,21 +159,36 @@ class DevicePool:
 
     def submit(self, job: Job) -> None:
         """Runs the job on a device, now or when one is free."""
-        if job.span is None:
-            with self._lock:
-                place = self._schedule.start()
-            if place is not None:
-                device, outages = place
-                job.observe(partial(self._ran, device, outages))
-                member = self._members[device.name]
-                if not job.inputs.keys() <= member.takes:
-                    raise _cannot_replace(member)
-                member.executable.start(job)
-                return
+        if job.span is None and (way := self._enter()) is not None:
+            job.observe(way.ran)
+            if not job.inputs.keys() <= way.member.takes:
+                raise _cannot_replace(way.member)
+            way.member.executable.start(job)
+            return
         request = PoolRequest(job)
         request.listen(self._cancelled)  # a device that runs it learns of it by itself
         self._do(self._event(partial(self._schedule.arrive, request)), inline=job.may_run_inline)
         self._heed(request)
+
+    def _enter(self) -> _Way | None:
+        """The way to a device that runs a new request at once. The device has noted the request."""
+        while (way := self._direct) is not None:
+            way.device.at_work.append(None)
+            if way is self._direct:
+                return way
+            way.device.at_work.pop()  # its member may have left meanwhile
+            self._release_left()
+        with self._lock:
+            return self._way_to(self._schedule.start())
+
+    def _way_to(self, device: ScheduledDevice | None) -> _Way | None:
+        if device is None:
+            return None
+        way, member = self._ways.get(device.name), self._members[device.name]
+        if way is None or way.outages != device.outages or way.member is not member:
+            ran = partial(self._ran, device, device.outages)
+            way = self._ways[device.name] = _Way(device, device.outages, member, ran)
+        return way
 
     def _heed(self, request: PoolRequest) -> None:
         """Looks at a request that may wait now: a cancel before that had no effect."""
@@ -240,8 +268,11 @@ class DevicePool:
     def _ran(self, device: ScheduledDevice, outages: int, job: Job) -> None:
         """A device has settled a job that it got when it came."""
         if job.error is None and job.lacks_outputs() is None:
-            with self._lock:
-                is_done = self._schedule.ran(device)
+            if is_done := device.limit == UNLIMITED:
+                device.at_work.pop()  # nobody waits for room
+            else:
+                with self._lock:
+                    is_done = self._schedule.ran(device)
             if is_done:
                 self._counters.requests(device.name, Outcome.COMPLETED).add(1)
                 if self._leaving:
@@ -315,6 +346,7 @@ class DevicePool:
     def _event(self, event: Callable[[float], list[_Instruction]]) -> list[_Instruction]:
         with self._lock:
             todo = event(time.monotonic())
+            self._direct = self._way_to(self._schedule.direct)
             self._alarm.set(self._schedule.wake_at)
         return todo
 
@@ -350,7 +382,7 @@ class DevicePool:
         self._changed()
 
     def _limit(self, member: DeviceNetwork, count: int | None) -> int:
-        return count or self._ahead * optimal_requests(member.executable)
+        return count or (optimal_requests(member.executable) if self._spill else UNLIMITED)
 
 
 def _cannot_replace(member: DeviceNetwork) -> InvalidArgument:

@@ -24,7 +24,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Generic
 
-from headrace.plugins.multi.running.availability import Availability, Culprit, ScheduledDevice
+from headrace.plugins.multi.running.availability import (
+    UNLIMITED,
+    Availability,
+    Culprit,
+    ScheduledDevice,
+)
 from headrace.plugins.multi.running.requests import (
     AnswerRequest,
     FailedRun,
@@ -85,7 +90,7 @@ class Schedule(Generic[T]):
 
     def running_on(self, name: str) -> int:
         """The number of requests that a device has, whether it is in the list or has left it."""
-        return self._devices[name].running
+        return len(self._devices[name].at_work)
 
     @property
     def wake_at(self) -> float:
@@ -98,16 +103,22 @@ class Schedule(Generic[T]):
             due.append(self._none_serves_since + PATIENCE_SECONDS)
         return min(due, default=math.inf)
 
+    @property
+    def direct(self) -> ScheduledDevice | None:
+        """The device that takes every request now, however many come. A request that it has run
+        matters to no other one. None if there is no such device."""
+        return self._first[0] if self.is_calm and self._first[0].limit == UNLIMITED else None
+
     # -- events --
 
-    def start(self) -> tuple[ScheduledDevice, int] | None:
-        """The device that runs a new request at once, and its number of outages. None if the
-        request has to `arrive`. This is the usual case, and is quick: nobody keeps the request."""
+    def start(self) -> ScheduledDevice | None:
+        """The device that runs a new request at once. None if the request has to `arrive`. This is
+        the usual case, and is quick: nobody keeps the request."""
         if self.is_calm:
             for device in self._first:
-                if device.running < device.limit:
-                    device.running += 1
-                    return device, device.outages
+                if len(device.at_work) < device.limit:
+                    device.at_work.append(None)
+                    return device
         return None
 
     def ran(self, device: ScheduledDevice) -> bool:
@@ -115,8 +126,7 @@ class Schedule(Generic[T]):
         may matter to other requests, and does nothing: then it has to be `completed`."""
         if not self.is_calm or self._queue.length:
             return False
-        device.running -= 1
-        device.completed += 1
+        device.at_work.pop()
         return True
 
     def arrive(self, request: PooledRequest[T], now: float) -> list[Instruction[T]]:
@@ -127,7 +137,6 @@ class Schedule(Generic[T]):
     def completed(self, request: PooledRequest[T], now: float) -> list[Instruction[T]]:
         """Notes that the device has run the request, which has its answer."""
         device, is_recent = self._leave(request)
-        device.completed += 1
         serves = device.availability is Availability.SERVING
         if self.is_calm and serves and request.failed_run is None:
             return [*self._dispatch()]

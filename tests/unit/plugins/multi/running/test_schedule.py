@@ -82,7 +82,7 @@ def random_life(seed: int, spill: bool) -> None:
     if not is_arranged_anew:
         world.check_turns()
     assert world.schedule.waiting == 0
-    assert all(each.running == 0 for each in world.schedule.devices)
+    assert all(not each.at_work for each in world.schedule.devices)
 
 
 # -- who gets the next request --
