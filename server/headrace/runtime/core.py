@@ -133,6 +133,7 @@ class Core:
         self._with_responses = partial(load_with_responses, self._responses)
         self._timer = Timer()
         self._executors = ExecutorManager()
+        self.asker = asker
         self._loads = LoadExecutor(asker=asker)
         self._life = NetworkLife(
             self.networks, self.counters, self._loads, store, budget, self.models.note

@@ -45,8 +45,8 @@ class App:
 
     Attributes:
         failed: whether the server stopped because a port was lost.
-        stuck: whether the server stopped while a thread was still loading or freeing a network.
-            Python does not end before that thread does.
+        stuck: whether the server stopped while a thread was still loading or freeing a network, or
+            waiting for a store. Python does not end before that thread does.
 
     Raises:
         HeadraceError: a setting cannot be used.
@@ -135,11 +135,11 @@ class App:
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
         unloading = asyncio.create_task(asyncio.to_thread(self.backend.stop, deadline))
         await asyncio.wait((unloading,), timeout=deadline - time.monotonic() + _UNLOAD_SECONDS)
-        self.stuck = not unloading.done()
+        self.stuck = not unloading.done() or unloading.result()
         if self.stuck:
-            _log.warning("a network is still being loaded or freed; the process ends without that")
-        else:
-            unloading.result()
+            _log.warning(
+                "a network is still being loaded, copied or freed; the process ends without that"
+            )
         await asyncio.to_thread(self._listeners.close)
         if self.backend.tracing:
             await asyncio.to_thread(self.backend.tracing.close, deadline - time.monotonic())

@@ -166,14 +166,18 @@ class ServerCore:
             self.unready = None
             self.health.ready()
 
-    def stop(self, deadline: float) -> None:
+    def stop(self, deadline: float) -> bool:
         """Unloads the networks and ends the devices. Any thread may call this, once.
+
+        Returns:
+            Whether a thread still waits for the store of the model repository.
 
         Args:
             deadline: when to give up, in seconds of the monotonic clock.
         """
         self._poller.stop()
         self.core.stop(deadline)
+        return self.repository.stop()
 
     def close(self) -> None:
         """Leaves the state directory to another server."""

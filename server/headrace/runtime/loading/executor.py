@@ -181,7 +181,12 @@ class LoadExecutor:
         """Runs a task that frees something. The executor never refuses it before `stop`."""
         return self._closing.submit(_run, task)
 
-    def stop_loading(self) -> None:
+    @property
+    def is_busy(self) -> bool:
+        """Whether tasks wait or run."""
+        return bool(self._tasks)
+
+    def stop_loading(self, *, wait: bool = True) -> None:
         """Drops the tasks that have not begun, ends the others at their next layer and waits for
         them. Closing goes on."""
         with self._lock:
@@ -189,7 +194,7 @@ class LoadExecutor:
             tasks = [*self._tasks.values()]
         for task in tasks:
             task.token.cancel(Stopped("the server is shutting down; use another one"))
-        self._loading.shutdown()
+        self._loading.shutdown(wait=wait)
 
     def stop(self) -> None:
         """Stops loading, and also waits for the networks that are being closed."""

@@ -167,6 +167,11 @@ class RepositoryFiles:
         there = network_folder.path, network_folder.versions[version].folder
         return self._mirror is None or all(map(self._mirror.is_copied, there))
 
+    @property
+    def is_refreshing(self) -> bool:
+        """Whether a look at the store is under way."""
+        return self._mirror is not None and self._mirror.is_syncing
+
     def refresh(self, name: str) -> None:
         """Has a network as it is in the store now, if there is a store and that answers."""
         if self._mirror is None:

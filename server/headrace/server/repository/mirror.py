@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 _COPIES: Final = ".copies"
 _PASSES: Final = 3
 """How often the first look begins anew because the store changes meanwhile."""
+_PATIENCE_SECONDS: Final = 10.0
+"""For how long a look waits for the one before it, which may wait for a store that hangs."""
 _AT_ONCE: Final = 8
 """How many networks' descriptions are copied at a time."""
 
@@ -86,6 +88,10 @@ class Mirror:
         return self._seen is not None
 
     @property
+    def is_syncing(self) -> bool:
+        return self._syncing.locked()
+
+    @property
     def has_networks(self) -> bool:
         """Whether there are networks, perhaps of an earlier run."""
         return any(self.root.glob("[!.]*"))
@@ -120,11 +126,12 @@ class Mirror:
             name: the only network to bring in line, at once. Empty for all.
 
         Raises:
-            BlockingIOError: another server is changing this repository.
+            BlockingIOError: another server is changing this repository, or another thread has
+                waited for the store for some time.
             OSError: the store cannot be listed or read; what is there stays. The text of the error
                 says why.
         """
-        with self._syncing:
+        with self._alone():
             try:
                 lock = lock_file(self.root / ".lock")
             except BlockingIOError as error:
@@ -169,6 +176,15 @@ class Mirror:
         yield SeriesSnapshot(REPOSITORY_COPIES_BYTES, (), copies.held_bytes)
 
     # -- inside --
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._syncing.acquire(timeout=_PATIENCE_SECONDS):
+            raise BlockingIOError(errno.EAGAIN, f"a look at {self.address} still waits for it")
+        try:
+            yield
+        finally:
+            self._syncing.release()
 
     def _copy_of(self, folder: Path) -> Path | None:
         """The copy that a path of the repository leads into; None if it leads elsewhere."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import Final, NamedTuple
 
 from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, HeadraceError
+from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.loading.shadows.shadow import Shadow
 from headrace.runtime.network.network import Network
@@ -54,15 +55,15 @@ class Repository:
             call may come on any thread.
 
     Attributes:
-        threads: where loads by name begin. They may all wait for a store that does not answer, and
-            other calls do not wait with them.
+        threads: where loads by name begin, shared out among who asks. They may all wait for a
+            store that does not answer, and other calls do not wait with them.
     """
 
     def __init__(
         self, core: Core, files: RepositoryFiles, changed: Callable[[str], object]
     ) -> None:
         self.files = files
-        self.threads = ThreadPoolExecutor(8, thread_name_prefix="repository")
+        self.threads = LoadExecutor(4, asker=core.asker)
         self._core = core
         self._changed = changed
         self._own = Follower(core, files, changed)
@@ -72,6 +73,11 @@ class Repository:
     ) -> list[Future[NetworkEntry]]:
         """Does the same as `Follower.start`."""
         return self._own.start(shares, shadows)
+
+    def stop(self) -> bool:
+        """Begins no more loads by name. Returns whether a thread still waits for the store."""
+        self.threads.stop_loading(wait=False)
+        return self.threads.is_busy or self.files.is_refreshing
 
     def retry(self) -> list[Future[NetworkEntry]]:
         """Does the same as `Follower.retry`."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from contextvars import copy_context
 from typing import TypeVar
 
 from headrace.runtime.core import Core
+from headrace.runtime.errors import Cancelled
 from headrace.runtime.loading.entry import NetworkEntry
+from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.transform.query import QueryResult
 
 R = TypeVar("R")
@@ -34,7 +36,7 @@ class Catalogue:
         self,
         name: str,
         begin: Callable[[], Sequence[Future[NetworkEntry]]],
-        threads: Executor | None = None,
+        threads: LoadExecutor | None = None,
     ) -> list[NetworkEntry]:
         """Loads the versions of a network. Returns when all loads have ended.
 
@@ -77,7 +79,7 @@ class Catalogue:
 async def _ended(
     begin: Callable[[], Sequence[Future[R]]],
     cancel: Callable[[Future[R]], object],
-    threads: Executor | None = None,
+    threads: LoadExecutor | None = None,
 ) -> list[R]:
     """The results of all that `begin` begins. `cancel` gets each if the caller leaves. Nobody then
     logs its error."""
@@ -87,7 +89,12 @@ async def _ended(
             for load in beginning.result():
                 cancel(load)
 
-    beginning = asyncio.get_running_loop().run_in_executor(threads, copy_context().run, begin)
+    task = threads.submit(begin) if threads is not None else None
+    beginning: asyncio.Future[Sequence[Future[R]]] = (
+        asyncio.wrap_future(task)
+        if task is not None
+        else asyncio.get_running_loop().run_in_executor(None, copy_context().run, begin)
+    )
     try:
         begun = await asyncio.shield(beginning)
         ending = asyncio.gather(*map(asyncio.wrap_future, begun), return_exceptions=True)
@@ -97,6 +104,8 @@ async def _ended(
             give_up(beginning)
         else:
             beginning.add_done_callback(give_up)
+            if threads is not None and task is not None:
+                threads.give_up(task, Cancelled("the caller has left"))
         raise
     ended: list[R] = []
     for result in results:

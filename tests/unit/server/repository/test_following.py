@@ -6,8 +6,10 @@ import errno
 import os
 import random
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent import futures
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,6 +35,7 @@ from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.memory_budget import NO_BUDGET, MemoryBudget
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.loading.shadows.shadow import NO_SHADOW, Shadow
+from headrace.runtime.system.asker import Asker, asking
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.repository import status
 from headrace.server.repository.description import Description
@@ -980,3 +983,18 @@ def test_how_a_network_stays_in_memory_is_checked(world: World, text: str, field
     world.put("m", "1", toml=text)
     world.start()
     assert f"network.toml: {field}: must be" in world.reasons()["1"]
+
+
+def test_loads_by_name_are_shared_out_and_a_stop_waits_for_none(world: World) -> None:
+    answers = threading.Event()
+    begun = []
+    with asking(Asker("eve")):
+        begun += [world.repository.threads.submit(answers.wait) for _ in range(20)]
+    try:
+        with asking(Asker("bob")):
+            assert world.repository.threads.submit(lambda: True).result(PATIENCE_SECONDS)
+        assert world.repository.stop(), "a thread still waits"
+    finally:
+        answers.set()
+    futures.wait(begun, PATIENCE_SECONDS)
+    assert not world.repository.stop()

@@ -583,6 +583,15 @@ def test_a_size_that_is_not_told_is_no_size(mirror: Mirror, store: Store) -> Non
     assert store.read == []
 
 
+def test_a_look_does_not_wait_for_ever_behind_one_that_a_store_keeps_waiting(
+    mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.server.repository.mirror._PATIENCE_SECONDS", 0.0)
+    with mirror._alone(), pytest.raises(BlockingIOError, match="still waits for it"):
+        mirror.sync("m")
+    mirror.sync("m")
+
+
 def test_one_server_changes_a_repository_at_a_time(mirror: Mirror, store: Store) -> None:
     descriptor = lock_file(mirror.root / ".lock")
     with pytest.raises(BlockingIOError, match=f"process {os.getpid()} is copying it"):

@@ -24,6 +24,7 @@ from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import Cancelled, NotFound, StillLoading, Unavailable
 from headrace.runtime.loading.entry import USUAL
+from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.loading.memory_budget import MemoryBudget
 from headrace.runtime.loading.registry import NetworkRegistry, NetworkState
 from headrace.runtime.network.network import Network
@@ -122,7 +123,8 @@ def test_loads_that_wait_for_a_store_keep_no_other_call_waiting() -> None:
 
         core: Any = LoadingCore()
         uploads: Any = None
-        repository: Any = SimpleNamespace(load=load, index=list, threads=ThreadPoolExecutor(1))
+        threads = LoadExecutor()
+        repository: Any = SimpleNamespace(load=load, index=list, threads=threads)
         catalogue = Catalogue(core, lambda _: None)
         servicer = Servicer(core, NETWORKS, uploads, repository, catalogue)
         request = pb.LoadNetworkRequest(model=pb.ModelSource(repository="m"))
@@ -135,6 +137,7 @@ def test_loads_that_wait_for_a_store_keep_no_other_call_waiting() -> None:
             answers.set()
         with pytest.raises(NotFound):
             await loading
+        threads.stop()
 
     asyncio.run(scenario())
 

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from headrace.runtime.errors import Cancelled, NotFound
+from headrace.runtime.loading.executor import LoadExecutor
 from headrace.server.serving.catalogue import Catalogue
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class Loads:
@@ -46,6 +48,31 @@ def test_a_load_that_begins_after_its_caller_has_left_is_cancelled() -> None:
         while not core.cancelled:
             await asyncio.sleep(0)
         assert core.cancelled == [load]
+
+    asyncio.run(scenario())
+
+
+def test_a_caller_that_leaves_a_store_that_hangs_leaves_its_place_to_another() -> None:
+    async def scenario() -> None:
+        loop, began, answers = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+        catalogue, threads = catalogue_of(Loads()), LoadExecutor(1)
+
+        def hang() -> list[Future[Any]]:
+            loop.call_soon_threadsafe(began.set)
+            answers.wait()
+            return []
+
+        first = asyncio.create_task(catalogue.load("n", hang, threads))
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await began.wait()
+                first.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await first
+                assert await catalogue.load("n", list, threads) == []
+        finally:
+            answers.set()
+            threads.stop()
 
     asyncio.run(scenario())
 
