@@ -25,7 +25,7 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
-from headrace.runtime.device.services import Readers, Services
+from headrace.runtime.device.services import Keep, Readers, Services, no_budget
 from headrace.runtime.device.state import DeviceState, DeviceStates
 from headrace.runtime.errors import AlreadyExists, Cancelled, HeadraceError, NotFound
 from headrace.runtime.execution.executor_manager import ExecutorManager
@@ -158,7 +158,7 @@ class Core:
             max_load_seconds=max_load_seconds,
             loads=self._loads,
             networks=self.networks,
-            lent=self._lent if budget else None,
+            lent=self._lent if budget else no_budget,
             with_responses=self._with_responses,
         )
         try:
@@ -587,7 +587,7 @@ class Core:
 
     def _lent(
         self, name: str, device: DeviceName, network: Network
-    ) -> AbstractContextManager[Callable[[], None]]:
+    ) -> AbstractContextManager[Keep]:
         weights = WeightSize(network.weight_bytes, network.widened_bytes)
         return self._life.room.lent(name, self._budgets(device), weights)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -71,9 +70,8 @@ class BatchPlugin(VirtualPlugin):
         if answer.unsupported:
             return answer
         whole = self.transform_network(network, resolved.config, options)
-        lent = self.services.lent
         try:
-            with nullcontext() if lent is None else lent("", resolved.target.device, network):
+            with self.services.lent("", resolved.target.device, network):
                 self._batched(Load(network, options=options), resolved).network.close()
         except CannotBatch as error:
             return _without_batches(answer, network, whole, error)

@@ -178,10 +178,7 @@ def _others(
 
     def load_on(device: str, token: CancelToken) -> ExecutableNetwork:
         other, piece = behind[device], again()
-        lent = other.plugin.services.lent if name else None
-        if lent is None:
-            return _load(piece, other, b"", token)
-        with lent(name, other.device, piece.network) as keep:
+        with other.plugin.services.lent(name, other.device, piece.network) as keep:
             executable = _load(piece, other, b"", token)
             keep()
             return executable

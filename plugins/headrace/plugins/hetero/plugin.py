@@ -284,10 +284,9 @@ class HeteroPlugin(VirtualPlugin):
             return MeasuredSplit(split, _load(load, split, resolved))
 
         place = self._places.place(device_id, None)
-        lent = self.services.lent
         lend = (
-            partial(lent, load.name, DeviceName.parse(resolved.name), load.network)
-            if lent is not None and load.name
+            partial(self.services.lent, load.name, DeviceName.parse(resolved.name), load.network)
+            if load.name
             else nullcontext
         )
         contest = SplitContest(greedy, make, place, load.token, lend, load.warm_up)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
@@ -109,6 +110,9 @@ class PooledNetwork(ExecutableNetwork):
         candidates: the devices that may serve it, the preferred one first.
         members: the devices that have loaded it. They are closed with the network.
         failures: of the devices that have not loaded it.
+
+    Attributes:
+        copies: as for `MeasuredNetwork`.
     """
 
     def __init__(
@@ -146,6 +150,7 @@ class PooledNetwork(ExecutableNetwork):
         )
         self._changes: dict[str, str] = {}
         self._alarm = Alarm(services.timer, self._on_alarm)
+        self.copies: list[Callable[[], None]] = []  # single operations on it are atomic, too
         self._loading: set[Future[None]] = set()  # single operations on a set are atomic
         self._token = CancelToken()
         self._asker = current_asker()
@@ -241,7 +246,7 @@ class PooledNetwork(ExecutableNetwork):
         else:
             with self._lock:
                 member = self._members.pop(instruction.device)
-            close: Callable[[], object] = member.executable.close
+            close: Callable[[], object] = partial(self._unload, member)
             if self._measuring is not None:
                 close = partial(self._measuring.when_done, close)
             self.pool.when_empty(member, close)
@@ -289,6 +294,11 @@ class PooledNetwork(ExecutableNetwork):
         if up:
             self._ask(partial(self._choice.up, up))
 
+    def _unload(self, member: DeviceNetwork) -> None:
+        member.executable.close()
+        with suppress(IndexError):  # it has lent nothing
+            self.copies.pop()()  # each takes the same
+
     # -- loads while it serves --
 
     def _begin(self, device: str) -> None:
@@ -312,7 +322,10 @@ class PooledNetwork(ExecutableNetwork):
             return
         try:
             candidate = self._candidates[device]
-            member, notes = load_member(original, candidate, self._token, None, self._ports)
+            on = candidate.target.device
+            with self._services.lent(self._way.full_name, on, original) as keep:
+                member, notes = load_member(original, candidate, self._token, None, self._ports)
+                self.copies.append(keep())
         except Exception as error:  # noqa: BLE001 - whatever a device does, the network serves on
             if not self._token.cancelled and not isinstance(error, Stopped):
                 known = error if isinstance(error, HeadraceError) else Internal(f"{error!r}")

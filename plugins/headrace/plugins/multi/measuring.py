@@ -27,7 +27,7 @@ from headrace.plugins.multi.kept import KeptMeasurements
 from headrace.plugins.multi.loading import DeviceNetwork
 from headrace.plugins.multi.speed_meter import NotIdle, SettledRun, SpeedMeter
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.services import Services
+from headrace.runtime.device.services import Keep, Services
 from headrace.runtime.errors import (
     Cancelled,
     FailedPrecondition,
@@ -55,7 +55,13 @@ _MOST_BYTES: Final = 2**28
 
 
 class MeasuredNetwork(Protocol):
-    """The network of AUTO that is measured."""
+    """The network of AUTO that is measured.
+
+    Attributes:
+        copies: what gives back the memory that its copies on further devices have been lent.
+    """
+
+    copies: list[Callable[[], None]]
 
     def original(self) -> Network:
         """The network as it was given. Raises Unavailable if it has been closed."""
@@ -134,7 +140,7 @@ class Measuring:
         self._rows: tuple[DeviceSpeed, ...] = ()
         self._measures = False
         self._afterwards: list[Callable[[], object]] = []
-        self._loans: dict[str, Callable[[], None]] = {}  # of a measurement that is under way
+        self._loans: dict[str, Keep] = {}  # of a measurement that is under way
         self._left_out = False  # whether it has left a device out for a reason that may pass
         self.name = ""
 
@@ -247,8 +253,8 @@ class Measuring:
                 return False
         member = members.pop(device, None)
         if self._network.prefer(device, member):
-            if member is not None and device in self._loans:
-                self._loans[device]()
+            if member is not None:
+                self._network.copies.append(self._loans[device]())
             return True
         if member is not None:
             members[device] = member  # it is closed with the others
@@ -317,10 +323,9 @@ class Measuring:
     def _load(
         self, device: str, members: dict[str, DeviceNetwork], loans: ExitStack
     ) -> ExecutableNetwork:
-        if self._services.lent is not None:
-            on = self._candidates[device].target.device
-            lent = self._services.lent(self._full_name, on, self._network.original())
-            self._loans[device] = loans.enter_context(lent)
+        on = self._candidates[device].target.device
+        lent = self._services.lent(self._full_name, on, self._network.original())
+        self._loans[device] = loans.enter_context(lent)
         with self._meter.within(_LOAD_SECONDS) as token:
             member = members[device] = self._network.load_apart(device, token)
         return member.executable

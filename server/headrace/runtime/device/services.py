@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.cache.weights import WeightFiles
@@ -98,6 +98,16 @@ class Readers(Protocol):
         """Undoes `add`. Only that thread calls this."""
 
 
+Keep: TypeAlias = Callable[[], Callable[[], None]]
+"""Has a network keep a copy that it has lent memory for. Returns what gives that back."""
+
+
+@contextmanager
+def no_budget(*_: object) -> Iterator[Keep]:
+    """Memory without a budget."""
+    yield lambda: lambda: None
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What the runtime offers to plugins.
@@ -114,8 +124,7 @@ class Services:
         loads: for virtual devices; None in a process of a device.
         networks: the server's networks; None in a process of a device.
         lent: lends memory for one more copy of a network: it is given the network's full name, the
-            device, and the network. Raises as `MemoryRoom.lent`. None if there is no
-            budget.
+            device, and the network. As `MemoryRoom.lent`.
         with_responses: loads a network that may have a response cache: it is given the whole
             configuration, and what loads the network with the rest of it. None in a process of a
             device.
@@ -134,9 +143,7 @@ class Services:
     max_load_seconds: float = math.inf
     loads: Loads | None = None
     networks: LoadedNetworks | None = None
-    lent: (
-        Callable[[str, DeviceName, Network], AbstractContextManager[Callable[[], None]]] | None
-    ) = None
+    lent: Callable[[str, DeviceName, Network], AbstractContextManager[Keep]] = no_budget
     with_responses: (
         Callable[
             [Mapping[str, str], Callable[[dict[str, str]], ExecutableNetwork]], ExecutableNetwork

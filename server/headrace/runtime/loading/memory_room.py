@@ -67,7 +67,7 @@ class _Charge:
         size: as estimated; None once the network was measured.
         bytes: as measured.
         inherited: what the other load counted for, since that is gone. What they share is not.
-        copy: those of a copy that it keeps. Another one takes its place.
+        copies: the bytes of further copies that it keeps.
     """
 
     entry: NetworkEntry
@@ -77,14 +77,21 @@ class _Charge:
     size: LoadSize | None
     bytes: int = 0
     inherited: int = 0
-    copy: int = 0
+    copies: int = 0
 
     @property
     def counts_for_shared(self) -> int:
         """The bytes that it counts for and that may be shared: mapped weights, and a session."""
         if self.weights.mapped:
             return self.inherited
-        return self.bytes - self.copy if self.size is None and self.same is not None else 0
+        return self.bytes - self.copies if self.size is None and self.same is not None else 0
+
+    def grow(self, more: int) -> None:
+        """Counts it for so many bytes more, or less."""
+        if self.size is not None:
+            self.size = self.size.and_more(more)
+        else:
+            self.bytes = self.entry.memory_bytes = self.bytes + more
 
 
 @dataclass(eq=False, slots=True)
@@ -210,7 +217,7 @@ class MemoryRoom:
     @contextmanager
     def lent(
         self, name: str, budgets: frozenset[str], weights: WeightSize
-    ) -> Iterator[Callable[[], None]]:
+    ) -> Iterator[Callable[[], Callable[[], None]]]:
         """Room for one more copy of a network for a while, if there is room without another network
         leaving and no load waits for it. A load that comes meanwhile waits.
 
@@ -218,7 +225,8 @@ class MemoryRoom:
             name: the network's full name.
 
         Returns:
-            A function that has the network keep the copy: it counts for what that takes.
+            A function that has the network keep the copy: it counts for what that takes, until it
+            ends or what the function returns is called.
 
         Raises:
             ResourceExhausted: there is no room.
@@ -242,14 +250,20 @@ class MemoryRoom:
                 self._loans.pop(loan, None)
                 self._changed.notify_all()
 
-    def _keep(self, name: str, size: int) -> None:
+    def _keep(self, name: str, size: int) -> Callable[[], None]:
         with self._changed:
             for charge in self._charges.values():
-                if charge.entry.key.name == name and charge.size is None:
-                    more = max(size - charge.copy, 0)
-                    charge.copy += more
-                    charge.entry.memory_bytes = charge.bytes = charge.bytes + more
-                    return
+                if charge.entry.key.name == name:
+                    charge.copies += size
+                    charge.grow(size)
+                    return partial(self._keep_no_more, charge, size)
+        return lambda: None
+
+    def _keep_no_more(self, charge: _Charge, size: int) -> None:
+        with self._changed:
+            charge.copies -= size
+            charge.grow(-size)
+            self._changed.notify_all()
 
     def look_again(self) -> None:
         """Has loads look again whether there is room."""
@@ -353,10 +367,7 @@ class MemoryRoom:
         if not any(each.counts_for_shared for each in others):
             heir = heirs[0]
             heir.inherited = size
-            if heir.size is not None:
-                heir.size = heir.size.and_more(size)
-            else:
-                heir.bytes = heir.entry.memory_bytes = heir.bytes + size
+            heir.grow(size)
         return size
 
     def _wait(self, key: NetworkKey, until: float) -> None:

@@ -221,7 +221,7 @@ def test_each_further_split_needs_room_in_the_memory_budget(
     lent: list[bool] = []
 
     @contextmanager
-    def lend(name: str, device: DeviceName, _: Network) -> Iterator[Callable[[], None]]:
+    def lend(name: str, device: DeviceName, _: Network) -> Iterator[Any]:
         asked.append((name, str(device)))
         if not there.pop():
             raise ResourceExhausted("no room")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,17 +18,19 @@ from headrace.runtime.config.device_name import DeviceName, resolve
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource
-from headrace.runtime.device.services import Services
+from headrace.runtime.device.services import Keep, Services
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import (
     Cancelled,
     InvalidArgument,
     InvalidModel,
     NotFound,
+    ResourceExhausted,
     Unavailable,
     UnsupportedLayers,
 )
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
 from headrace.runtime.system.asker import Asker, asking, current_asker
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing import networks
@@ -273,6 +277,26 @@ def test_the_other_copy_may_be_given_up_after_the_switch(rig: Rig) -> None:
     await_device(network, "BEST")
     eventually(lambda: rig.device("CPU").compiled[0].closed == 1, "the end of the copy")
     infer(network)
+
+
+def test_a_better_device_takes_room_in_the_memory_budget_and_the_one_before_gives_it_back(
+    rig: Rig,
+) -> None:
+    account = list[str]()
+    refusals = [ResourceExhausted("no room")]
+
+    @contextmanager
+    def lent(name: str, device: DeviceName, _: Network) -> Iterator[Keep]:
+        if refusals:
+            raise refusals.pop()
+        account.append(f"lent to {device}")
+        yield lambda: partial(account.append, "given back")
+
+    object.__setattr__(rig.services, "lent", lent)
+    network = rig.load("AUTO:BEST,CPU", ENABLE_RUNTIME_FALLBACK="NO")
+    await_device(network, "BEST")  # it is tried again
+    eventually(lambda: len(account) == 2, "the end of the first copy")
+    assert account == ["lent to BEST", "given back"]
 
 
 def test_a_copy_is_given_up_once_its_last_request_has_ended(rig: Rig, gate: Gate) -> None:

@@ -405,7 +405,7 @@ def test_a_device_that_had_no_room_is_measured_when_there_is_some(
     refusals = [ResourceExhausted("no room")] * 2
 
     @contextmanager
-    def lent(*_: object) -> Iterator[Callable[[], None]]:
+    def lent(*_: object) -> Iterator[Any]:
         if refusals:
             raise refusals.pop()
         yield lambda: None

@@ -780,9 +780,12 @@ def test_memory_that_was_lent_and_kept_counts_for_the_network(core: Core) -> Non
     assert loaded(core, "a") is None
     settled(core)
     before = core.networks.find("a").memory_bytes
-    for _ in range(2):  # the second one takes the place of the first
+    kept = []
+    for _ in range(2):
         with core._life.room.lent("a", frozenset({"HOOK"}), ONE) as keep:
-            keep()
+            kept.append(keep())
+    assert core.networks.find("a").memory_bytes == before + 2 * MIB
+    kept.pop()()
     assert core.networks.find("a").memory_bytes == before + MIB
 
 
