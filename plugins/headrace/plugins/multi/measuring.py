@@ -233,10 +233,10 @@ class Measuring:
             best = chosen(rows, present)
             if best != present and not self._serve(best, members, loans):
                 raise NotIdle
+            self._rows = rows
         if not known:
             self._kept.write(shapes, found)
         with self._lock:
-            self._rows = rows
             self._agenda.measured(shapes, found, time.monotonic(), whole=not self._left_out)
             if self._agenda.changes != changes:
                 self._agenda.forget()

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from headrace.plugins.multi import contest
+from headrace.plugins.multi import contest, measuring
 from headrace.plugins.multi.executable_network import PooledNetwork
 from headrace.plugins.multi.measuring import Measuring
 from headrace.plugins.multi.plugin import AutoPlugin
@@ -172,6 +172,24 @@ def test_without_fallback_only_the_fastest_copy_stays(rig: Rig) -> None:
     await_measured(network)
     eventually(lambda: 0 not in copies(rig, "SLOW") + copies(rig, "CPU"), "the end of the copies")
     assert copies(rig, "FAST") == [0]
+
+
+def test_the_table_is_that_of_the_device_that_serves_also_while_copies_are_closed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, loaded, close_all = [], threading.Event(), measuring._close_all
+
+    def close(members: Any) -> None:
+        assert loaded.wait(PATIENCE_SECONDS)
+        seen.append(rows(network))
+        close_all(members)
+
+    monkeypatch.setattr(measuring, "_close_all", close)
+    network = rig.load()
+    loaded.set()
+    await_measured(network)
+    assert seen == [rows(network)]
+    assert seen[0]["FAST"]["chosen"]
 
 
 def test_with_priority_nothing_is_measured(rig: Rig) -> None:
