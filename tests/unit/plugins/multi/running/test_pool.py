@@ -216,3 +216,31 @@ def test_each_copy_that_has_left_is_closed_when_its_device_has_no_request() -> N
         network.pool.when_empty(member, lambda: closed.append("second"))
         assert not closed
     eventually(lambda: closed == ["first", "second"], "the copies' ends")
+
+
+def test_a_request_whose_device_leaves_at_the_same_moment_does_not_keep_the_copy() -> None:
+    closed: list[str] = []
+
+    class Leaving(list[None]):
+        def append(self, note: None) -> None:
+            super().append(note)
+            if pool._direct is not None:  # as an event on another thread does
+                pool._direct = None
+                pool.when_empty(member, lambda: closed.append("copy"))
+                assert not closed
+
+    with real_services([moody("A")]) as services:
+        options = NetworkOptions(members=DeviceName.parse("AUTO:A").members)
+        network = AutoPlugin("AUTO", services, {}).load_network(Load(_ADD.network, options=options))
+        assert isinstance(network, PooledNetwork)
+        pool: Any = network.pool
+        (member,) = pool.members
+        pool._direct.device.at_work = Leaving()
+        job = Job(_ADD.inputs, lambda _: ended.set())
+        ended = threading.Event()
+        network.submit(job)
+        assert ended.wait(PATIENCE_SECONDS)
+        assert closed == ["copy"]
+        assert job.outcome is Outcome.COMPLETED
+        eventually(lambda: not pool.running, "the end of what runs")
+        network.close()
