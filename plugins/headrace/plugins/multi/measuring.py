@@ -142,6 +142,7 @@ class Measuring:
         self._afterwards: list[Callable[[], object]] = []
         self._loans: dict[str, Keep] = {}  # of a measurement that is under way
         self._left_out = False  # whether it has left a device out for a reason that may pass
+        self._agrees = True  # whether its turns have the same device win
         self.name = ""
 
     # -- life --
@@ -216,7 +217,7 @@ class Measuring:
     # -- a measurement --
 
     def _measure(self, shapes: Shapes) -> None:
-        self._left_out = False
+        self._left_out, self._agrees = False, True
         changes, present = self._agenda.changes, self._network.present()
         if not present or self._agenda.changes != changes:
             raise NotIdle
@@ -234,7 +235,7 @@ class Measuring:
             if best != present and not self._serve(best, members, loans):
                 raise NotIdle
             self._rows = rows
-        if not known:
+        if not known and self._agrees:
             self._kept.write(shapes, found)
         with self._lock:
             self._agenda.measured(shapes, found, time.monotonic(), whole=not self._left_out)
@@ -302,6 +303,8 @@ class Measuring:
                 if best != present:  # it has to win twice: the machine may do other work, too
                     both = {name: runs[name] for name in (present, best)}
                     found |= self._measured(both, inputs)
+                    rows = decided([*found.values()], present, throughput=self._throughput)
+                    self._agrees = chosen(rows, present) == best
         except NotIdle:
             raise
         except Exception as error:

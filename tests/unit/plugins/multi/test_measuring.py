@@ -379,6 +379,22 @@ def test_a_copy_that_is_given_up_during_a_measurement_is_closed_after_it(rig: Ri
     assert closed.wait(PATIENCE_SECONDS)
 
 
+def test_a_measurement_whose_turns_disagree_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measured: list[float] = []
+
+    def lucky(*_: object) -> list[SpeedFigures]:
+        measured.append(2.0 if len(measured) % 2 else 0.5)
+        return [SpeedFigures(1.0, 1.0), SpeedFigures(measured[-1], 1.0)]
+
+    with rigged(monkeypatch, NetworkCache(tmp_path, b"key", 2**20)) as rig:
+        monkeypatch.setattr(SpeedMeter, "measure", lucky)
+        for turns in (2, 4):
+            await_measured(rig.load("AUTO:CPU,FAST"))
+            assert len(measured) == turns
+
+
 def test_what_was_measured_is_kept_by_the_cache(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
