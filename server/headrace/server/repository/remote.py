@@ -137,8 +137,7 @@ class RemoteFolder:
             )
         if kind == "s3":
             self._files.retries = 1
-        # The listing of S3 can be cut off.
-        self._bound = {"max_items": MAX_OBJECTS + 1} if kind == "s3" else {}
+        self._kind = kind
         self._place = place.rstrip("/")
 
     def objects(self) -> list[Object]:
@@ -190,7 +189,12 @@ class RemoteFolder:
         )
 
     def _find(self) -> Iterator[dict[str, Any]]:
-        return iter(self._files.find(self._place, detail=True, **self._bound).values())
+        if self._kind == "gs":  # only `ls` of gcsfs can be cut off
+            bucket, _, folder = self._place.partition("/")
+            options = {"prefix": folder and f"{folder}/", "delimiter": "", "detail": True}
+            return iter(self._files.ls(bucket, max_results=MAX_OBJECTS + 1, **options))
+        bound = {"max_items": MAX_OBJECTS + 1} if self._kind == "s3" else {}
+        return iter(self._files.find(self._place, detail=True, **bound).values())
 
     def _walk(self) -> Iterator[dict[str, Any]]:
         """The files and folders of a web server, each folder by its index page."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -151,6 +151,23 @@ def test_a_listing_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
         store.put(f"m/{number}.txt", b"data")
     with pytest.raises(OSError, match="more than 3 objects; name a smaller folder"):
         RemoteFolder(store.address).objects()
+
+
+def test_google_storage_is_asked_for_no_more_objects_than_a_listing_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with google_storage(monkeypatch) as store:
+        folder, asked = RemoteFolder(store.address), list[object]()
+        call = folder._files._call
+
+        async def noted(*path: object, **query: Any) -> Any:
+            asked.append(query.get("maxResults"))
+            return await call(*path, **query)
+
+        monkeypatch.setattr(folder._files, "_call", noted)
+        monkeypatch.setattr(remote, "MAX_OBJECTS", 3)
+        assert folder.objects() == []
+    assert asked == [4]
 
 
 def test_a_bucket_that_is_not_there_is_told(store: Store) -> None:
