@@ -5,6 +5,7 @@ It reads no clock and no memory: the shell (`memory_room.py`) tells what is ther
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ MB, because it becomes float32."""
 _OTHERS: Final = 4 * _MIB
 """What a load takes beside the weights."""
 _TOLD: Final = 5
+_SHORTEST_DELAY_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Holder(NamedTuple):
         later: the bytes that it will take by itself: less than now while it is being loaded, none
             if it leaves already.
         stays: why it makes no room for others; empty if it may.
+        stays_seconds: for how long it stays at least; infinite if it is pinned.
         awaited: whether it makes no room until the requests that waited for it, or for a pipeline
             that runs it, have begun.
         users: the pipelines that run it, at any depth, which leave before it.
@@ -71,6 +74,7 @@ class Holder(NamedTuple):
     bytes: int
     later: int
     stays: str = ""
+    stays_seconds: float = 0.0
     awaited: bool = False
     users: tuple[NetworkKey, ...] = ()
     held: bool = False
@@ -266,10 +270,18 @@ def _no_room(name: str, device: str, need: int, most: int, stay: list[Holder]) -
     stay = sorted((each for each in stay if each.stays), key=lambda each: -each.later)
     told = [each for each in stay if owner_of(each.key.name) in owners][:_TOLD]
     held = [f"{plain_name(each.key.name)!r} {_shown(each.later)} ({each.stays})" for each in told]
-    if left := [each.later for each in stay if each not in told]:
-        held.append(f"{_shown(sum(left))} of {len(left)} more")
-    error = ResourceExhausted(f"{text}, of which stay {', '.join(held)}; try again later")
-    error.retry_delay_seconds = 1.0
+    if others := [each.later for each in stay if each not in told]:
+        held.append(f"{_shown(sum(others))} of {len(others)} more")
+    text += f", of which stay {', '.join(held)}"
+    left, seconds = need - most + sum(each.later for each in stay), 0.0
+    for each in sorted(stay, key=lambda each: each.stays_seconds):
+        if left <= 0:
+            break
+        left, seconds = left - each.later, each.stays_seconds
+    if math.isinf(seconds):
+        return ResourceExhausted(f"{text}; unload one of them, or give --memory-budget more")
+    error = ResourceExhausted(f"{text}; try again later")
+    error.retry_delay_seconds = max(seconds, _SHORTEST_DELAY_SECONDS)
     return error
 
 

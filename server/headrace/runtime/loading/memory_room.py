@@ -445,7 +445,8 @@ def _holder(
     loads = entry.state is NetworkState.LOADING and entry.given_up is None
     if entry.state is not NetworkState.READY:
         later = later if loads else 0
-    stays = next(filter(None, (_why_it_stays(each, now) for each in (entry, *users))), "")
+    reasons = [each for each in (_why_it_stays(each, now) for each in (entry, *users)) if each]
+    stays, seconds = max(reasons, key=lambda each: each[1], default=("", 0.0))
     if entry.state is NetworkState.READY and entry.key[:2] in together:
         stays = stays or "the same pipeline needs it"
     sequences: frozenset[str] = frozenset()
@@ -461,6 +462,7 @@ def _holder(
         there,
         later,
         stays,
+        seconds,
         awaited=loads or any(each.key[:2] in awaited for each in (entry, *users)),
         users=tuple(each.key for each in users if each.state is NetworkState.READY),
         held=any(each.state is not NetworkState.READY for each in users),
@@ -473,12 +475,14 @@ def _holder(
     )
 
 
-def _why_it_stays(entry: NetworkEntry, now: float) -> str:
-    residence = entry.residence
+def _why_it_stays(entry: NetworkEntry, now: float) -> tuple[str, float] | None:
+    """The reason, and for how many seconds at least; None if it makes room."""
+    residence, idle = entry.residence, max(now - entry.last_used, 0.0)  # it may be used just now
     if entry.again is None:
-        return "it is a client's"
+        return "it is a client's", 0.0
     if residence.pinned:
-        return "it is pinned"
-    if max(now - entry.last_used, 0.0) < residence.min_idle_seconds:  # it may be used just now
-        return f"it was used less than {residence.min_idle_seconds:g} s ago"
-    return ""
+        return "it is pinned", math.inf
+    if idle < residence.min_idle_seconds:
+        seconds = residence.min_idle_seconds
+        return f"it was used less than {seconds:g} s ago", seconds - idle
+    return None

@@ -222,6 +222,8 @@ class Follower:
             return None
         status.description = self._files.describe(name, now)
         status.described = beside.signature
+        for version in sorted(status.description.traffic.keys() - now.versions.keys()):
+            _log.warning("network %s: no version %s, which its traffic names", name, version)
         self._shadow(name, status)
         return status.description
 

@@ -309,6 +309,7 @@ def test_a_pinned_network_stays_and_is_named_where_there_is_no_room(core: Core) 
     error = loaded(core, "d")
     assert isinstance(error, ResourceExhausted)
     assert "'a' 1 MiB (it is pinned)" in error.message
+    assert error.retry_delay_seconds is None
     assert states(core)["d"] is KNOWN
 
 
@@ -320,6 +321,7 @@ def test_a_network_that_was_used_lately_stays(core: Core) -> None:
     error = loaded(core, "d")
     assert isinstance(error, ResourceExhausted)
     assert "(it was used less than 3600 s ago)" in error.message
+    assert 3000 < (error.retry_delay_seconds or 0) <= 3600
 
 
 def test_a_client_s_network_stays(core: Core) -> None:

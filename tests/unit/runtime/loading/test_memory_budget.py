@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import pytest
@@ -158,6 +159,28 @@ def test_a_network_that_must_stay_is_named_with_its_size_and_the_reason() -> Non
     assert "'new' needs 50 MiB" in caught.value.message
     assert "of CPU has 100 MiB, of which stay 'a' 60 MiB (it is pinned)" in caught.value.message
     assert caught.value.retry_delay_seconds == 1.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "delay"),
+    [
+        ((7.0, 9.0, math.inf), 7.0),
+        ((math.inf, 9.0, math.inf), 9.0),
+        ((math.inf, math.inf, 9.0), None),
+        ((math.inf, math.inf, math.inf), None),
+    ],
+)
+def test_a_load_may_be_tried_again_when_enough_may_leave(
+    seconds: tuple[float, ...], delay: float | None
+) -> None:
+    there = [
+        holder(name, size, stays="it stays", stays_seconds=each)
+        for (name, size), each in zip({"a": 40, "b": 40, "c": 10}.items(), seconds, strict=True)
+    ]
+    with pytest.raises(ResourceExhausted) as caught:
+        leaving(50, 20, *there)
+    assert caught.value.retry_delay_seconds == delay
+    assert ("try again later" in caught.value.message) == (delay is not None)
 
 
 def test_a_tenant_hears_of_its_own_and_shared_networks_that_stay_alone() -> None:

@@ -609,6 +609,17 @@ def test_a_version_that_has_a_share_stays_though_a_newer_one_comes(world: World)
     assert {world.serving() for _ in range(20)} == {"2"}
 
 
+def test_a_share_of_a_version_that_is_not_there_is_told_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put("m", "1", toml="[traffic]\n1 = 50\n9 = 50")
+    world.start()
+    world.look(3)
+    told = [each.getMessage() for each in caplog.records if "9" in each.getMessage()]
+    assert told == ["network m: no version 9, which its traffic names"]
+    assert {world.serving() for _ in range(20)} == {"1"}
+
+
 # -- clients --
 
 
