@@ -256,7 +256,7 @@ class Core:
             return executable
 
         def read() -> Network:
-            return Network.from_bytes(blob.network[0], self.limits, spooled=True)
+            return self.models.from_bytes(blob.network[0])
 
         again, residence = self._of_client(resolved, None)
         span = self._load_span(request, replace)
@@ -381,7 +381,7 @@ class Core:
         try:
             plugin = self.plugin(entry.record.request.device)
             blob = export_blob(entry, plugin)
-            entry.record.given.forget_pages()
+            entry.record.given.free_memory()
         finally:
             self.networks.release(entry)
         return blobs.write(blob, self._blob_key)

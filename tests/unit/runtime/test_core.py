@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.config.device_name import DeviceName, resolve
 from headrace.runtime.core import Core
 from headrace.runtime.device.api import plugin_api
@@ -16,6 +18,7 @@ from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import InvalidArgument, NotFound, NotInstalled
 from headrace.runtime.metrics import families
+from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
 from headrace.testing import networks
 from headrace.testing.counted import numbers
@@ -179,3 +182,28 @@ def test_a_number_of_replicas_is_checked(core: Core, key: str, value: str) -> No
     with pytest.raises(InvalidArgument, match="REPLICAS") as caught:
         core.load_network(request, lambda: networks.add().network).result(PATIENCE_SECONDS)
     assert caught.value.field == f"config[{key!r}]"
+
+
+def test_the_model_of_a_network_that_the_cache_knows_leaves_memory_when_it_is_loaded(
+    tmp_path: Path,
+) -> None:
+    cache = NetworkCache(tmp_path, b"k" * 32, 2**30)
+    core = Core(
+        [PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin))], blob_key=b"k", cache=cache
+    )
+    data = networks.add().network.to_bytes()
+
+    def loaded(name: str) -> Network:
+        request = LoadRequest(name, DeviceName.parse("HOOK"))
+        load = core.load_network(request, lambda: core.models.from_bytes(data))
+        given: Network = load.result(PATIENCE_SECONDS).record.given
+        return given
+
+    try:
+        assert (loaded("first").is_read, loaded("copy").is_read) == (True, False)
+        blob = b"".join(core.export_network("copy"))
+        imported = core.import_network("again", "HOOK", {}, blob, replace=False)
+        again: Network = imported.result(PATIENCE_SECONDS).record.given
+        assert again.to_bytes() == data
+    finally:
+        core.stop()

@@ -17,7 +17,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
@@ -64,9 +64,9 @@ class KnownModels:
         digests = {OWN: hashlib.sha256(data).hexdigest()}
         known = self._known(digests)
         if known is not None and not known.beside:  # else its weights are not in these bytes
-            return Network.from_source(
-                ModelFiles.written([data], digests, self._limits), known.facts
-            )
+            with suppress(OSError):  # the system may have no more descriptors
+                files = ModelFiles.written([data], digests, self._limits)
+                return Network.from_source(files, known.facts)
         network = Network.from_bytes(data, self._limits, spooled=True)
         if self._cache is not None:
             self._note(network, (), digests)
@@ -93,7 +93,7 @@ class KnownModels:
 
     def note(self, network: Network) -> None:
         """Notes what is known of a network, for whoever reads what the network writes."""
-        if self._cache is not None and network.is_read:
+        if self._cache is not None:
             self._note(network, (), {OWN: network.digest})
 
     # -- inside --

@@ -384,7 +384,7 @@ class NetworkLife:
         facts = {"network": entry.key.name, "version": entry.key.version, "device": device}
         text = "network %s is loaded on %s, in %.3f s: %s"
         _log.info(text, shown(entry), device, entry.load_seconds, took, extra=facts)
-        network.forget_pages()  # not entry.record.network: it may be None by now
+        network.free_memory()  # not entry.record.network: it may be None by now
         count_loaded(network.size)
         return entry
 

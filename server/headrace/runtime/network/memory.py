@@ -65,7 +65,7 @@ class Weights:
         else:
             garbage.look_if_much_is_left()
         if self._stays is not None:
-            self._stays.forget_pages()
+            self._stays.free_memory()
         if self._tensors or self._stays is not None:
             release_memory()
 

@@ -120,11 +120,12 @@ class Network:
         notes: changes to the network as it was given that may show in its results, and what lay
             beside it and has no effect.
         is_kept: whether somebody keeps the network for later loads, with all that is made of it.
-        source: the files that it is read from, until then and later; None if they are not kept.
+        source: the files that it is read from, and read again after `free_memory`; None if they are
+            not kept.
     """
 
     source: ModelFiles | None = None
-    _read: Callable[[], Network]  # until the model is read, as `_reading`
+    _read: Callable[[], Network]  # of a model that is read later, as `_reading`
     _reading: AbstractContextManager[object]
 
     def __init__(
@@ -177,18 +178,21 @@ class Network:
     def model(self) -> ir.Model:
         """The model. Asking for it may take as long as a load, and raise as one does, so no thread
         that many wait for may ask unless the network is known to be read."""
-        if self._model is None:
+        model = self._model
+        if model is None:
             with self._reading:
-                if self._model is None:
-                    self._take(self._read())
-        assert self._model is not None
-        return self._model
+                model = self._model
+                if model is None:
+                    model = self._take(self._read())
+        return model
 
-    def _take(self, read: Network) -> None:
+    def _take(self, read: Network) -> ir.Model:
         """Becomes what was read."""
         self._files = read._files
         self._model = read.model
-        del self._read
+        if self.source is None:
+            del self._read  # it may refer to much
+        return self._model
 
     @classmethod
     def from_bytes(
@@ -368,10 +372,14 @@ class Network:
         """The bytes of `to_bytes`, in pieces that share the weights' memory."""
         return onnx_bytes.serialize(self.model)
 
-    def forget_pages(self) -> None:
-        """Frees the memory of weights that lie in files. Reading them loads them again."""
+    def free_memory(self) -> None:
+        """Frees the memory of what can be read again when somebody asks for it: weights that lie in
+        files, and the model if it has a source and nobody keeps it."""
         if self._files is not None:
             self._files.forget_pages()
+        if self.source is not None and not self.is_kept:
+            with self._reading:
+                self._model = self._files = None
 
     @cached_property
     def weight_bytes(self) -> int:

@@ -310,19 +310,23 @@ class Servicer:
         }
         return network_of(description, models, self._core.limits)
 
-    def _read(self, client: str, find: Callable[[], Buffer], digest: str, spooled: bool) -> Network:
-        """The network of a model that the client has sent. It is spooled, too, if a later load may
-        use it.
+    def _read(self, client: str, find: Callable[[], Buffer], digest: str, stays: bool) -> Network:
+        """The network of a model that the client has sent.
 
         Args:
             digest: as clients give it; empty if the client gave the data.
+            stays: whether it stays loaded.
         """
         data, limits = find(), self._core.limits
-        spooled = spooled or len(data) <= LARGEST_KEPT
+        spooled = len(data) <= LARGEST_KEPT  # a later load may use it
+
+        def read() -> Network:
+            if stays:
+                return self._core.models.from_bytes(data)
+            return Network.from_bytes(data, limits, spooled=spooled)
+
         digest = digest or f"sha256:{hashlib.sha256(data).hexdigest()}"
-        return self._core.recent.read(
-            client, digest, len(data), lambda: Network.from_bytes(data, limits, spooled=spooled)
-        )
+        return self._core.recent.read(client, digest, len(data), read)
 
 
 def _reference(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> Reference:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import weakref
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -99,6 +100,29 @@ def test_the_bytes_of_a_known_model_are_kept(cache: NetworkCache, file: Path) ->
     known = KnownModels(cache, Limits()).from_bytes(file.read_bytes())
     assert not known.is_read
     assert known.to_bytes() == first.to_bytes()
+
+
+def test_the_model_of_a_known_network_leaves_memory_and_is_read_again(
+    cache: NetworkCache, file: Path
+) -> None:
+    first = network_of(cache, file)
+    known = network_of(cache, file)
+    model = weakref.ref(known.model)
+    known.free_memory()
+    assert (model(), known.is_read) == (None, False)
+    assert known.to_bytes() == first.to_bytes()
+    assert known.is_read
+    first.free_memory()  # nobody knows what it would be read from
+    assert first.is_read
+
+
+def test_the_model_of_a_known_network_that_is_kept_stays(cache: NetworkCache, file: Path) -> None:
+    network_of(cache, file)
+    known = network_of(cache, file)
+    known.keep()
+    model = known.model
+    known.free_memory()
+    assert known.model is model
 
 
 def opened(monkeypatch: pytest.MonkeyPatch, *, settled: bool) -> list[FileIdentity]:

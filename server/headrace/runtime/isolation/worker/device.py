@@ -166,7 +166,7 @@ class WorkerDevice:
             del network
             weights.give_back()
             raise
-        network.forget_pages()
+        network.free_memory()
         del network
         free_graphs(wait=False)  # copies that were only needed to compile
         return facts
