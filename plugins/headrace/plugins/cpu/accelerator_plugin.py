@@ -39,13 +39,13 @@ class AcceleratorPlugin(SessionPlugin):
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
         answer = super().query_network(network, config, options)
-        for refusal in refused(self._complete(network)):
+        for refusal in refused(self._complete(network), self.services.cache):
             if answer.supported_layers.pop(refusal.layer, None) is not None:
                 answer.unsupported.append(refusal)
         return answer
 
     def load_network(self, load: Load) -> ExecutableNetwork:
-        if kept_out := refused(self._complete(load.network)):
+        if kept_out := refused(self._complete(load.network), self.services.cache):
             raise UnsupportedLayers(self.name, kept_out)
         return super().load_network(load)
 

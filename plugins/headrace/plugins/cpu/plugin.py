@@ -16,7 +16,7 @@ from headrace.plugins.cpu.backend.repairs import needs_repair, repair
 from headrace.plugins.cpu.backend.session import OnnxRuntimeSession, Provider, SessionSettings
 from headrace.plugins.cpu.backend.tensors import TensorConversion
 from headrace.plugins.cpu.claims import contributed, refusals, texts
-from headrace.plugins.cpu.claims.apart import may_run_apart, refused, why_apart
+from headrace.plugins.cpu.claims.apart import apart, refused
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
 from headrace.plugins.cpu.guards import guard_layers
@@ -89,11 +89,13 @@ class CpuPlugin(SessionPlugin):
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
         given = self._complete(network)
-        if self._beside is None or (why := _why_apart(given)) is None:
+        if self._beside is None or (why := apart(given, self.services.cache).why) is None:
             return super().query_network(network, config, options)
         answer = self._beside.query_network(given, config, options)
         kept_out = [
-            refusal for refusal in refused(given) if refusal.layer in answer.supported_layers
+            refusal
+            for refusal in refused(given, self.services.cache)
+            if refusal.layer in answer.supported_layers
         ]
         for refusal in kept_out:
             del answer.supported_layers[refusal.layer]
@@ -105,9 +107,9 @@ class CpuPlugin(SessionPlugin):
 
     def load_network(self, load: Load) -> ExecutableNetwork:
         given = self._complete(load.network)
-        if self._beside is None or (why := _why_apart(given)) is None:
+        if self._beside is None or (why := apart(given, self.services.cache).why) is None:
             return super().load_network(load)
-        if kept_out := refused(given):
+        if kept_out := refused(given, self.services.cache):
             raise UnsupportedLayers(self.name, kept_out)
         notes = (*load.notes, self._note(why))
         return self._beside.load_network(replace(load, network=given, notes=notes))
@@ -287,12 +289,6 @@ def _certain_failure(model: ir.Model) -> str | None:
     """Why a layer of the model fails in every run; None if none does."""
     failures = (guard_layers.certain(node) for node in walk(model.graph))
     return next((why for why in failures if why is not None), None)
-
-
-def _why_apart(network: Network) -> str | None:
-    if may_run_apart(network):
-        return network.derived("apart", lambda: why_apart(network.model))
-    return None
 
 
 def _changes_functions(model: ir.Model) -> bool:

@@ -66,6 +66,11 @@ _SOURCES = [
 ]
 
 
+_TWICE = """
+<domain: "headrace.test", opset_import: ["" : 21]> Twice (a) => (b) { b = Add(a, a) }
+"""
+
+
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contest, "_SPENT_SECONDS", 0.01)
@@ -219,16 +224,33 @@ def test_that_requests_cannot_run_together_is_found_out_once(
     assert not given.is_read
 
 
-def test_a_network_with_an_operator_of_the_backend_that_was_checked_is_not_read(
-    server: Callable[..., Services],
+@pytest.mark.parametrize(
+    ("layer", "function"),
+    [
+        ("com.microsoft.Gelu(x)", ""),
+        ("com.microsoft.Inverse(x)", ""),  # in a process of its own
+        ('ai.onnx.ml.Normalizer<norm = "MAX">(x)', ""),
+        ("ai.onnx.ml.LabelEncoder<keys_floats = [0.0], values_floats = [2.0]>(x)", ""),
+        ("headrace.test.Twice(x)", _TWICE),
+    ],
+)
+@pytest.mark.parametrize("device", ["CPU", "HETERO:CPU,OTHER"])
+def test_a_network_whose_operators_are_not_all_of_onnx_is_not_read(
+    server: Callable[..., Services], device: str, layer: str, function: str
 ) -> None:
-    text = "t (float[N,64] x) => (float[N,64] y) { y = com.microsoft.Gelu(x) }"
-    model = network_of(text).to_bytes()
+    text = f"t (float[2,2] x) => (float[2,2] y) {{ y = {layer} }}"
+    model = network_of(text + function).to_bytes()
+    name = DeviceName.parse(device)
+    options, x = NetworkOptions(members=name.members), np.array([[2, 0], [0, 4]], np.float32)
+    answers = []
     for is_read in (True, False):
         devices = server()
         given = KnownModels(devices.cache, Limits()).from_bytes(model)
-        assert answer(devices.devices.plugin("CPU").load_network(Load(given, {}))).shape == (3, 64)
+        loaded = devices.devices.plugin(name.type).load_network(Load(given, {}, options))
+        answers.append(InferRequest(loaded).infer({"x": x})["y"])
         assert given.is_read is is_read
+    first, second = answers
+    np.testing.assert_array_equal(first, second)
 
 
 def test_splits_are_measured_again_for_other_requests_only(server: Callable[..., Services]) -> None:

@@ -2,55 +2,91 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import onnx_ir as ir
+import onnxruntime
 
 from headrace.plugins.cpu.claims import contributed, texts
+from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.cache.entry import CacheKey, EntryRefused
+from headrace.runtime.device.cache_key import headrace_version
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.asker import current_asker
 
+_log = logging.getLogger(__name__)
+
+_FOLDER: Final = "models"
 _SHARED = (
     "inputs of this operator are not checked, and it might read memory of others in the process "
     "that such networks share; whoever may unload all networks may load it"
 )
 
 
-def may_run_apart(network: Network) -> bool:
-    """Whether the network may need a process of its own. This is quick to say, without the model,
-    and most networks do not."""
-    harmless = contributed.CHECKED - contributed.TAKE_TEXTS
-    return texts.may_keep(
-        (domain, name)
-        for domain, name in network.operators
-        if domain != contributed.DOMAIN or name not in harmless
-    )
+class Apart(NamedTuple):
+    """What keeps a network out of the server's process.
+
+    Attributes:
+        why: why it needs a process of its own; None if it needs none.
+        unchecked: name and type of the layers whose operators are not checked. They run in a
+            process of their own, but not in one that others' networks share.
+    """
+
+    why: str | None = None
+    unchecked: Sequence[tuple[str, str]] = ()
 
 
-def why_apart(model: ir.Model) -> str | None:
-    """Why the network needs a process of its own; None if it needs none. Functions that the network
-    calls must be the model's own."""
-    unchecked = _unchecked(model)
-    if unchecked:
-        return (
-            f"layer {unchecked[0].name!r} ({unchecked[0].op_type}) has an operator of ONNX "
-            "Runtime's own whose inputs are not checked"
-        )
-    return texts.TextCounts(model).refusal
+def apart(network: Network, cache: NetworkCache | None) -> Apart:
+    """What keeps the network out of the server's process. The model is asked only if its operators
+    do not say, which is so for few, and the cache does not.
+
+    Args:
+        network: functions that it calls are its own.
+        cache: the server's; None if it has none.
+    """
+    if not texts.may_keep(network.operators):
+        return Apart()
+    return network.derived("apart", lambda: _kept(network, cache))
 
 
-def not_for_strangers(model: ir.Model) -> list[UnsupportedLayer]:
-    """The layers that run in a process of their own, but not in one that others' networks share."""
-    return [UnsupportedLayer(node.name or "", node.op_type, _SHARED) for node in _unchecked(model)]
-
-
-def refused(network: Network) -> list[UnsupportedLayer]:
+def refused(network: Network, cache: NetworkCache | None) -> list[UnsupportedLayer]:
     """The layers of a network that whoever asks now may not run where others' networks run."""
-    if current_asker().trusted or not may_run_apart(network):
+    if current_asker().trusted:
         return []
-    return not_for_strangers(network.model)
+    return [UnsupportedLayer(*each, _SHARED) for each in apart(network, cache).unchecked]
+
+
+def _kept(network: Network, cache: NetworkCache | None) -> Apart:
+    if cache is None:
+        return _found(network.model)
+    facts = [headrace_version(), onnxruntime.__version__, network.digest]
+    key = CacheKey(json.dumps(["apart", *facts]))
+    try:
+        told = json.loads(cache.read(_FOLDER, key) or b"null")
+        if told is not None:
+            return Apart(told["why"], [(name, kind) for name, kind in told["unchecked"]])
+    except (EntryRefused, KeyError, TypeError, ValueError) as error:
+        _log.warning("whether a network needs a process of its own is not in the cache: %s", error)
+    found = _found(network.model)
+    try:
+        cache.write(_FOLDER, key, json.dumps(found._asdict()).encode())
+    except (OSError, ValueError) as error:
+        _log.warning("whether a network needs a process of its own is not kept: %s", error)
+    return found
+
+
+def _found(model: ir.Model) -> Apart:
+    unchecked = [(node.name or "", node.op_type) for node in _unchecked(model)]
+    if not unchecked:
+        return Apart(texts.TextCounts(model).refusal)
+    name, kind = unchecked[0]
+    why = f"layer {name!r} ({kind}) has an operator of ONNX Runtime's own"
+    return Apart(f"{why} whose inputs are not checked", unchecked)
 
 
 def _unchecked(model: ir.Model) -> Sequence[ir.Node]:

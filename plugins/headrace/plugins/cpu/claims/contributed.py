@@ -53,9 +53,6 @@ CHECKED: Final = frozenset(
     }
 )
 
-TAKE_TEXTS: Final = frozenset({"DynamicQuantizeLSTM", "Tokenizer"})
-"""Those of them that have a list of texts."""
-
 
 def reason(node: ir.Node) -> str | None:
     """Why the server's process does not run the node; None if it does, or if the node's operator is
