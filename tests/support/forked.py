@@ -51,7 +51,8 @@ _UNREAD = ("AWS_", "HEADRACE_", "OTEL_", "PYTEST_", "PYTHONPATH", "TEST_")
 _OPTIONS = {"env", "pass_fds", "stderr", "stdin", "stdout"}
 _BYTES = 1 << 17
 _COMM_BYTES = 15  # Linux keeps no more of a process's name
-_start = threading.Lock()  # of the socket to the parent
+_start = threading.Lock()  # of the socket to the parent, and of those that it has started
+_started: list[Forked] = []
 
 
 class Popen(subprocess.Popen[bytes]):
@@ -81,8 +82,8 @@ class Forked:
         assert stdin == subprocess.DEVNULL
         self.returncode: int | None = None
         self._wait = threading.Lock()
-        name, *arguments = program
-        texts = [name, *arguments[: len(arguments) - len(pass_fds)]]
+        self.program, *arguments = program
+        texts = [self.program, *arguments[: len(arguments) - len(pass_fds)]]
         assert arguments[len(texts) - 1 :] == [str(each) for each in pass_fds]
         mask = [*signal.pthread_sigmask(signal.SIG_BLOCK, ())]
         order = json.dumps([texts, {**(os.environ if env is None else env)}, str(Path.cwd()), mask])
@@ -98,6 +99,7 @@ class Forked:
                 control, _ = _parent()
                 socket.send_fds(control, [order.encode()], [status, *written, *pass_fds])
                 self.pid = int(control.recv(_BYTES))
+                _started.append(self)
 
     def poll(self) -> int | None:
         with suppress(subprocess.TimeoutExpired):
@@ -127,15 +129,9 @@ class Forked:
 
 def running(program: str) -> list[int]:
     """The processes of this program that have not ended."""
-    _, parent = _parent()
-    found = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
-    return [int(each) for each in found if _comm(each) == program[-_COMM_BYTES:]]
-
-
-def _comm(process: int | str) -> str:
-    with suppress(OSError):  # it has ended
-        return Path(f"/proc/{process}/comm").read_text().rstrip("\n")
-    return ""
+    with _start:
+        _started[:] = [each for each in _started if Path(f"/proc/{each.pid}").exists()]
+        return [each.pid for each in _started if each.program == program]
 
 
 def _is_ours(command: Any, options: Mapping[str, Any]) -> bool:
