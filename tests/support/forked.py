@@ -52,7 +52,7 @@ _OPTIONS = {"env", "pass_fds", "stderr", "stdin", "stdout"}
 _BYTES = 1 << 17
 _COMM_BYTES = 15  # Linux keeps no more of a process's name
 _start = threading.Lock()  # of the socket to the parent, and of those that it has started
-_started: list[Forked] = []
+_started: list[Forked | Popen] = []
 
 
 class Popen(subprocess.Popen[bytes]):
@@ -62,6 +62,13 @@ class Popen(subprocess.Popen[bytes]):
         if _is_ours(command, options) and _same(options.get("env")):
             return Forked(command[2:], **options)
         return super().__new__(cls)
+
+    def __init__(self, command: Any, *arguments: Any, **options: Any) -> None:
+        super().__init__(command, *arguments, **options)
+        if _is_ours(command, options):
+            self.program = command[2]
+            with _start:
+                _started.append(self)
 
 
 class Forked:

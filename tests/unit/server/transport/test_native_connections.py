@@ -244,6 +244,8 @@ def test_a_stream_takes_its_messages_where_they_are_read_and_in_its_own_context(
 def test_a_reply_where_a_message_is_read_leaves_with_that_read_and_takes_no_turn_of_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(f"{NativeConnection.__module__}._AT_ONCE_SECONDS", float("inf"))
+
     async def handle(call: IncomingCall) -> None:
         def take(messages: Iterator[bytes]) -> None:
             for each in messages:
