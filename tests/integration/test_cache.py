@@ -72,7 +72,7 @@ def load(
 
 
 def entries(folder: Path) -> set[Path]:
-    """Of compiled networks. Those of models have a folder of their own."""
+    """The entries of compiled networks. What is known of models lies in another folder."""
     found = (folder / "cache").glob("*/*.compiled")
     return {each for each in found if each.parent.name != "models"}
 

@@ -356,8 +356,8 @@ class MemoryRoom:
         it may share. The caller holds the lock.
 
         Returns:
-            How much of what the one that is gone has counted for is not freed: what is shared, and
-            mapped weights, which the system may drop.
+            The bytes that the one that is gone has counted for and that stay in memory: others
+            share them, or they are weights of a file.
         """
         size = gone.counts_for_shared
         others = [each for each in self._charges.values() if each.same == gone.same] if size else []

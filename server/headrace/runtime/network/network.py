@@ -373,8 +373,8 @@ class Network:
         return onnx_bytes.serialize(self.model)
 
     def free_memory(self) -> None:
-        """Frees the memory of what can be read again when somebody asks for it: weights that lie in
-        files, and the model if it has a source and nobody keeps it."""
+        """Frees weights that lie in files, and the model if it has a source and nobody keeps it.
+        Both are read again when somebody asks for them."""
         if self._files is not None:
             self._files.forget_pages()
         if self.source is not None and not self.is_kept:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -50,12 +51,14 @@ def open_source(
     if shared is None or not _is_plain(provider):
         return session.open_source(source, provider, settings, token)
     digest = digest_of(source, provider)
-    how = digest, source.is_safe, provider, settings, token, shared, keeps_state
-    opened = open_kept(*how)
+    kept = partial(
+        open_kept, digest, source.is_safe, provider, settings, token, shared, keeps_state
+    )
+    opened = kept()
     if opened is not None:
         return opened
     failure = _write(digest, source, provider, settings, token, shared.files)
-    opened = open_kept(*how)
+    opened = kept()
     if opened is None:
         opened = session.open_source(source, provider, settings, token)
         if failure is not None:  # not that of a network which is refused anyway
