@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.client import Client, Error
 from headrace.client.sync import Network
+from headrace.plugins.openvino.running.shapes import MOST_TRIALS
 from tools.benchmark.servers import headrace
 from tools.zoo.collection import networks
 from tools.zoo.hints import hint_for
@@ -32,7 +33,6 @@ ROUNDS = 9
 ROUND_SECONDS = 0.1
 NEW_SHAPES = 24
 DECIDING_SECONDS = 60.0
-DECIDING_CALLS = 12
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def decided(network: Network, request: Inputs) -> str:
         network.infer(request.arrays)
         if network.get_metric("COMPILED_SHAPES") or network.get_metric("FALLBACK_SHAPES"):
             break
-    for _ in range(DECIDING_CALLS):
+    for _ in range(MOST_TRIALS):
         network.infer(request.arrays)
     kept = network.get_metric("FALLBACK_SHAPES")
     return f"CPU: {kept[0]}" if isinstance(kept, list) and kept else "OpenVINO"

@@ -18,8 +18,8 @@ from headrace.plugins.openvino.running.shapes import (
     COMPILING,
     DOWN,
     EMPTY,
+    MOST_TRIALS,
     SLOWER,
-    TRIALS,
     UNCLAIMED,
     VALUES,
     CompileBudget,
@@ -409,8 +409,8 @@ class OpenVinoNetwork(ExecutableNetwork):
 
     def _times(self, key: Key) -> str:
         where = self._parts.where if self._parts is not None else "OpenVINO"
-        ours, theirs = (each * 1e3 for each in self._shapes.best(key))
-        return f"at best {ours:.3g} ms on {where}, {theirs:.3g} ms on CPU"
+        ours, theirs = (each * 1e3 for each in self._shapes.typical(key))
+        return f"in the median {ours:.3g} ms on {where}, {theirs:.3g} ms on CPU"
 
     # -- compiles --
 
@@ -434,7 +434,7 @@ class OpenVinoNetwork(ExecutableNetwork):
         """Makes what runs requests like this one. It does not refer to the job's memory."""
         if self._parts is not None:
             inputs = {name: np.array(value) for name, value in job.inputs.items()}
-            return partial(self._parts.settled, inputs, job.output_names, TRIALS)
+            return partial(self._parts.settled, inputs, job.output_names, MOST_TRIALS)
         sizes = {
             port.name: np.array(job.inputs[port.name])
             for port, (_, elements) in zip(self.network.inputs, key, strict=True)
@@ -502,7 +502,8 @@ class OpenVinoNetwork(ExecutableNetwork):
         key, why, taken_bytes = row.key, row.why, 0
         if row.compilation is not None:
             why = self._times(key) if row.trials else "compiled"
-            why = why if row.trials in (0, TRIALS) else f"trial {row.trials} of {TRIALS}: {why}"
+            if row.trials and not row.decided:
+                why = f"trial {row.trials} of at most {MOST_TRIALS}: {why}"
             device = self.place.device
             if self._parts is not None:
                 device = self._parts.where

@@ -61,11 +61,11 @@ class HeldNetwork:
         return mine.outputs
 
     def settled(
-        self, inputs: Mapping[str, Value], output_names: tuple[str, ...], runs: int
+        self, inputs: Mapping[str, Value], output_names: tuple[str, ...], most: int
     ) -> HeldNetwork:
-        """Runs a request so often that each part of a split network has been compiled and tried
-        for its shapes. Call it on the thread that compiles: there the parts do not wait for later
-        requests.
+        """Runs a request until each part of a split network has been compiled and tried for its
+        shapes, but at most `most` times. Call it on the thread that compiles: there the parts do
+        not wait for later requests.
 
         Raises:
             Whatever a part raises.
@@ -73,7 +73,7 @@ class HeldNetwork:
         """
         if self.take():
             try:
-                self._settle(inputs, output_names, runs)
+                self._settle(inputs, output_names, most)
             finally:
                 self.give_back()
         if self._token.error is not None:
@@ -81,10 +81,10 @@ class HeldNetwork:
         return self
 
     def _settle(
-        self, inputs: Mapping[str, Value], output_names: tuple[str, ...], runs: int
+        self, inputs: Mapping[str, Value], output_names: tuple[str, ...], most: int
     ) -> None:
-        for _ in range(runs):
+        for _ in range(most):
             job = Job(inputs, nobody_waits, output_names=output_names, token=self._token)
             self.network.compute(job)
-            if self._token.error is not None:
+            if self._token.error is not None or self.network.is_settled():
                 return

@@ -1,19 +1,23 @@
 """Decides, for each tuple of shapes that requests have, whether OpenVINO or CPU runs them.
 
 A shape that CPU has answered twice is compiled. The first requests after that run on both, one
-after the other: CPU's answer is given, OpenVINO's is compared with it, and both are timed. From
-then on the faster one runs the shape. So a network whose shapes never repeat stays on CPU.
+after the other: CPU's answer is given, OpenVINO's is compared with it, and both are timed. When it
+is clear which one is faster, that one runs the shape. So a network whose shapes never repeat stays
+on CPU.
 """
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
+
+from headrace.runtime.virtual.timing import compare
 
 COMPILING: Final = "compiling"
 DIFFERED: Final = "differed"
@@ -26,8 +30,12 @@ DOWN: Final = "down"
 axis, is slower, cannot be compiled, or holds values that OpenVINO may get wrong; or OpenVINO's
 process has ended."""
 
-TRIALS: Final = 4
-"""How many requests of a shape run on both."""
+TRIALS: Final = 5
+"""At least so many requests of a shape run on both. The time of the first one does not count:
+OpenVINO takes many times as long for it."""
+MOST_TRIALS: Final = 32
+_MOST_TRIAL_SECONDS: Final = 5.0
+"""After so many trials, or after so long, they end though neither way is clearly faster."""
 MISFITS: Final = 8
 """So many requests in a row that hold values which OpenVINO may get wrong leave a shape to CPU."""
 _REMEMBERED: Final = 4096
@@ -60,6 +68,7 @@ class ShapeRow(NamedTuple, Generic[_K, _C]):
         answers: how often CPU has answered before it was compiled.
         why: why CPU runs it for good; empty if it does not.
         trials: how many requests have run on both.
+        decided: whether no more do.
     """
 
     key: _K
@@ -67,6 +76,7 @@ class ShapeRow(NamedTuple, Generic[_K, _C]):
     compilation: _C | None
     why: str
     trials: int
+    decided: bool
 
 
 @dataclass(slots=True)
@@ -76,6 +86,21 @@ class _Shape(Generic[_C]):
     why: str = ""  # CPU runs it for good
     misfits: int = 0
     trials: list[tuple[float, float]] = field(default_factory=list)
+    decided: bool = False  # there are no more trials
+
+
+def is_faster(trials: Sequence[tuple[float, float]]) -> bool | None:
+    """Whether OpenVINO runs a shape no slower than CPU. None if more trials are needed to tell.
+
+    Args:
+        trials: the seconds that each took on OpenVINO, and on CPU.
+    """
+    if len(trials) < TRIALS:
+        return None
+    speed = compare(*zip(*trials[1:], strict=True))
+    clear = speed.low > 1 or speed.high < 1
+    spent = len(trials) >= MOST_TRIALS or sum(map(sum, trials)) >= _MOST_TRIAL_SECONDS
+    return speed.ratio >= 1 if clear or spent else None
 
 
 class CompileBudget:
@@ -129,7 +154,7 @@ class ShapeTable(Generic[_K, _C]):
         with self._lock:
             shape = self._shape(key)
             if shape.compilation is not None:
-                return ShapeChoice(shape.compilation, trial=len(shape.trials) < TRIALS)
+                return ShapeChoice(shape.compilation, trial=not shape.decided)
             return ShapeChoice(reason=shape.why or COMPILING)
 
     def answered(self, key: _K) -> bool:
@@ -161,6 +186,7 @@ class ShapeTable(Generic[_K, _C]):
             self._ended(seconds)
             shape = self._shape(key)
             shape.compilation, shape.trials, shape.misfits = compilation, [], 0
+            shape.decided = False
             kept = [each for each in self._shapes.values() if each.compilation is not None]
             left = kept[: -self._most]
             dropped = [each.compilation for each in left if each.compilation is not None]
@@ -232,19 +258,21 @@ class ShapeTable(Generic[_K, _C]):
             shape.misfits = 0
             if not equal:
                 shape.why = DIFFERED
-            elif len(shape.trials) == TRIALS and self._budget is not None:
-                ours, theirs = map(min, zip(*shape.trials, strict=True))
-                shape.why = SLOWER if ours > theirs else ""
+            elif self._budget is None:
+                shape.decided = len(shape.trials) >= TRIALS
+            elif not shape.decided and (faster := is_faster(shape.trials)) is not None:
+                shape.decided, shape.why = True, "" if faster else SLOWER
             if shape.why:
                 shape.compilation = None
             return shape.why
 
-    def best(self, key: _K) -> tuple[float, float]:
-        """The shortest seconds that the shape's trials took on OpenVINO, and on CPU."""
+    def typical(self, key: _K) -> tuple[float, float]:
+        """The seconds that a trial of the shape took on OpenVINO, and on CPU: the medians."""
         with self._lock:
             shape = self._shapes.get(key)
-            ours, theirs = zip(*shape.trials, strict=True) if shape and shape.trials else ((), ())
-        return min(ours, default=0.0), min(theirs, default=0.0)
+            trials = [*shape.trials] if shape else []
+        ours, theirs = zip(*(trials[1:] or trials or [(0.0, 0.0)]), strict=True)
+        return statistics.median(ours), statistics.median(theirs)
 
     def is_settled(self) -> bool:
         """Whether it is decided what runs the shape that was used last."""
@@ -252,8 +280,7 @@ class ShapeTable(Generic[_K, _C]):
             shape = next(reversed(self._shapes.values()), None)
             if shape is None or shape.why:
                 return True
-            tried = len(shape.trials) >= TRIALS or self._budget is None
-            return shape.compilation is not None and tried
+            return shape.compilation is not None and (shape.decided or self._budget is None)
 
     def compilations(self) -> list[tuple[_K, _C]]:
         """The shapes that are compiled, the one that was used least recently first."""
@@ -277,6 +304,7 @@ class ShapeTable(Generic[_K, _C]):
                     each.compilation,
                     each.why,
                     len(each.trials),
+                    each.decided,
                 )
                 for key, each in islice(reversed(self._shapes.items()), most)
             ]

@@ -18,6 +18,10 @@ class FakeNetwork:
     def __init__(self) -> None:
         self.closed = 0
         self.jobs: list[Job] = []
+        self.settles_after = 2
+
+    def is_settled(self) -> bool:
+        return len(self.jobs) >= self.settles_after
 
     def compute(self, job: Job) -> None:
         assert not self.closed
@@ -69,9 +73,16 @@ def test_a_run_beside_another_network_leaves_the_job_alone() -> None:
 def test_what_is_dropped_settles_nothing() -> None:
     network = FakeNetwork()
     held = held_of(network)
-    assert held.settled({}, (), 3) is held
-    assert len(network.jobs) == 3
+    assert held.settled({}, (), 9) is held
+    assert len(network.jobs) == network.settles_after
     held.drop()
     with pytest.raises(Cancelled):
-        held.settled({}, (), 3)
+        held.settled({}, (), 9)
+    assert len(network.jobs) == network.settles_after
+
+
+def test_what_never_settles_runs_a_limited_number_of_times() -> None:
+    network = FakeNetwork()
+    network.settles_after = 9
+    held_of(network).settled({}, (), 3)
     assert len(network.jobs) == 3

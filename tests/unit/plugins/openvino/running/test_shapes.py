@@ -9,12 +9,14 @@ from headrace.plugins.openvino.running.shapes import (
     DIFFERED,
     DOWN,
     MISFITS,
+    MOST_TRIALS,
     SLOWER,
     TRIALS,
     UNCLAIMED,
     VALUES,
     CompileBudget,
     ShapeTable,
+    is_faster,
 )
 
 Table = ShapeTable[str, str]
@@ -80,12 +82,42 @@ def test_what_is_slower_than_cpu_in_each_of_its_trials_stays_on_cpu() -> None:
     assert not shapes.answered("a")
 
 
-def test_the_fastest_trial_counts() -> None:
+COLD = (100e-3, 1e-3)
+
+
+def test_the_time_of_the_first_trial_does_not_count() -> None:
+    ours, theirs = (1.0e-3, 1.1e-3), (1.1e-3, 1.0e-3)
+    assert is_faster([COLD, *[ours] * (TRIALS - 2)]) is None
+    assert is_faster([COLD, *[ours] * (TRIALS - 1)]) is True
+    assert is_faster([COLD[::-1], *[theirs] * (TRIALS - 1)]) is False
+
+
+def test_one_lucky_trial_decides_nothing() -> None:
+    lucky, usual = (0.5e-3, 1e-3), (1.2e-3, 1e-3)
+    trials = [COLD, lucky, *[usual] * (TRIALS - 2)]
+    assert is_faster(trials) is None
+    assert is_faster([*trials, *[usual] * 4]) is False
+
+
+def test_what_takes_equally_long_is_tried_for_a_limited_number_of_times() -> None:
+    pairs = [(1.2e-3, 1e-3), (1e-3, 1.2e-3)] * MOST_TRIALS
+    trials = [COLD, *pairs][:MOST_TRIALS]
+    assert is_faster(trials[:-1]) is None
+    assert is_faster(trials) is not None
+
+
+def test_trials_of_a_slow_network_end_after_seconds() -> None:
+    trials = [(2.0, 1.0), (1.0, 2.0)] * TRIALS
+    assert is_faster(trials[: TRIALS - 1]) is None
+    assert is_faster(trials[:TRIALS]) is not None
+
+
+def test_a_late_trial_does_not_change_what_was_decided() -> None:
     shapes = table()
     compiled(shapes, "a")
-    assert tried(shapes, "a", TRIALS - 1, ours=9, theirs=2) == ""
-    assert tried(shapes, "a", 1, ours=1, theirs=9) == ""
-    assert shapes.ask("a").compilation
+    tried(shapes, "a", TRIALS)
+    assert tried(shapes, "a", MOST_TRIALS, ours=2, theirs=1) == ""
+    assert shapes.ask("a") == ("compilation of a", "", False)
 
 
 def test_one_answer_that_differs_ends_it() -> None:
