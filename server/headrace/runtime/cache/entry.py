@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Self
 
 FORMAT_VERSION = 1
 OVERHEAD_BYTES = 64
@@ -35,6 +36,11 @@ class CacheKey:
     """
 
     text: str
+
+    @classmethod
+    def of(cls, facts: object) -> Self:
+        """The key of what JSON can hold."""
+        return cls(json.dumps(facts, sort_keys=True, separators=(",", ":")))
 
     @property
     def name(self) -> str:

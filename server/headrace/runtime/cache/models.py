@@ -1,11 +1,10 @@
 """What is known of models that were read before, so that they need not be read again.
 
-    ROOT/models/DIGEST.compiled     digest, ports, operators and sizes of a model, as JSON
+    ROOT/models/DIGEST.compiled     digest, ports, operators and sizes of a model
 
-An entry is named after the bytes of the model's files, and after all that reads them. A model with
+A note is named after the bytes of the model's files, and after all that reads them. A model with
 external data has another one, named after the model's own file, that says which files are beside
-it. Entries are signed as the cache's others are, because the checks of a model that has one are
-left out.
+it. The checks of a model that has a note are left out.
 """
 
 from __future__ import annotations
@@ -13,19 +12,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
-import json
-import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from functools import cache
+from functools import cache, partial
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from headrace.runtime.cache.cache import NetworkCache
-from headrace.runtime.cache.entry import CacheKey, EntryRefused
 from headrace.runtime.cache.file_notes import FileNotes
+from headrace.runtime.cache.notes import Notes
 from headrace.runtime.intake.external import FilesInFolder
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.intake.model_files import OWN, ModelFiles
@@ -35,12 +32,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.system.file_identity import FileIdentity
 
-_log = logging.getLogger(__name__)
-
-_FOLDER: Final = "models"
 _READERS: Final = ("headrace", "onnx", "onnx-ir")
-_MOST_BYTES: Final = 2**20
-"""What is known of a model does not take more. Some say very much of themselves."""
 _MOST_FILES: Final = 12
 """A model with more files beside it is read at each start. Each of them would stay open."""
 
@@ -55,8 +47,8 @@ class KnownModels:
     """
 
     def __init__(self, cache: NetworkCache | None, limits: Limits) -> None:
-        self._cache = cache
         self._limits = limits
+        self._models = Notes(cache, "models")
         self._notes = None if cache is None else FileNotes(cache)  # digests of files' bytes
 
     def from_bytes(self, data: Buffer) -> Network:
@@ -68,8 +60,8 @@ class KnownModels:
                 files = ModelFiles.written([data], digests, self._limits)
                 return Network.from_source(files, known.facts)
         network = Network.from_bytes(data, self._limits, spooled=True)
-        if self._cache is not None:
-            self._note(network, (), digests)
+        if self._notes is not None:
+            self._note(network, digests[OWN], {})
         return network
 
     def from_file(self, path: Path, folder: Path, *, spooled: bool, root: Path | None) -> Network:
@@ -84,23 +76,22 @@ class KnownModels:
             data = file.read()
         network = Network.from_data(data, external, limits, spooled=spooled)
         noted = spooled and len(external.locations) <= _MOST_FILES
-        if noted and self._cache is not None:
+        if noted and self._notes is not None:
             own = hashlib.sha256(data).hexdigest()
             self._saw(place, identity, own)
-            beside = external.digests()
-            self._note(network, [*beside], {OWN: own}, {OWN: own, **beside})
+            self._note(network, own, external.digests())
         return network
 
     def note(self, network: Network) -> None:
         """Notes what is known of a network, for whoever reads what the network writes."""
-        if self._cache is not None:
-            self._note(network, (), {OWN: network.digest})
+        if self._notes is not None:
+            self._note(network, network.digest, {})
 
     # -- inside --
 
     def _of_file(self, file: BufferedReader, external: FilesInFolder) -> Network | None:
         """The network of a file, which is read later; None if it is not known."""
-        if self._cache is None:
+        if self._notes is None:
             return None
         files = {OWN: file}
         digests = {OWN: self._digest(file)}
@@ -142,44 +133,24 @@ class KnownModels:
         Args:
             digests: of its own file alone, to learn which files are beside it, or of all its files.
         """
-        if self._cache is None:
-            return None
-        try:
-            found = self._cache.read(_FOLDER, self._key(digests))
-            if found is None:
-                return None
-            told = json.loads(found)
-            beside = tuple(map(str, told["beside"]))
-            return _Known(beside, facts_from_json(told["facts"], FACTS))
-        except (EntryRefused, KeyError, TypeError, ValueError) as error:
-            _log.warning("what is known of a model is not used: %s", error)
-            return None
+        return self._models.read(partial(self._facts, digests), _Known.of)
 
-    def _note(self, network: Network, beside: Sequence[str], *of: Mapping[str, str]) -> None:
+    def _note(self, network: Network, own: str, beside: Mapping[str, str]) -> None:
         """Notes what is known of a network now.
 
         Args:
-            beside: the locations of the files beside its model.
-            of: the digests of files that it can be read from.
+            own: the digest of its model's file.
+            beside: the digests of the files beside it, by location.
         """
-        assert self._cache is not None
-        told = {"beside": beside, "facts": facts_to_json(network, FACTS)}
-        text = json.dumps(told, separators=(",", ":")).encode()
-        if len(text) > _MOST_BYTES or len(beside) > _MOST_FILES:
+        if len(beside) > _MOST_FILES:
             return
-        for key in set(map(self._key, of)):
-            try:
-                self._cache.write(_FOLDER, key, text)
-            except (OSError, ValueError) as error:
-                _log.warning("what is known of a model is not kept: %s", error)
+        told = {"beside": [*beside], "facts": facts_to_json(network, FACTS)}
+        self._models.write(partial(self._facts, {OWN: own}), told)
+        if beside:
+            self._models.write(partial(self._facts, {OWN: own, **beside}), told)
 
-    def _key(self, digests: Mapping[str, str]) -> CacheKey:
-        facts = {
-            "model": digests,
-            "limits": dataclasses.asdict(self._limits),
-            **_readers(),
-        }
-        return CacheKey(json.dumps(facts, sort_keys=True, separators=(",", ":")))
+    def _facts(self, digests: Mapping[str, str]) -> Mapping[str, object]:
+        return {"model": digests, "limits": dataclasses.asdict(self._limits), **_readers()}
 
 
 class _Known(NamedTuple):
@@ -191,6 +162,10 @@ class _Known(NamedTuple):
 
     beside: tuple[str, ...]
     facts: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, note: Mapping[str, Any]) -> Self:
+        return cls(tuple(map(str, note["beside"])), facts_from_json(note["facts"], FACTS))
 
 
 @cache

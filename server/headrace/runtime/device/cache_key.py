@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -77,7 +76,7 @@ def cache_key(
         "streams": plugin.share(config),
         "config": _relevant(config),
     }
-    return CacheKey(json.dumps(facts, sort_keys=True, separators=(",", ":")))
+    return CacheKey.of(facts)
 
 
 @cache

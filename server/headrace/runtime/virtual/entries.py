@@ -7,7 +7,6 @@ finds its own entry by that digest, and that device may be virtual, too.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Final
@@ -53,7 +52,7 @@ def from_cache(
     def key() -> CacheKey:
         own = cache_key(device, load.network, config, load.options)
         facts = [facts_of(target, device.services.devices) for target in targets]
-        return CacheKey(json.dumps([own.text, dict(load.options.affinities), facts, depends_on]))
+        return CacheKey.of([own.text, dict(load.options.affinities), facts, depends_on])
 
     before = cache(key)  # made by a load that looks into the cache: it hashes all weights
     cached = CachedLoad(

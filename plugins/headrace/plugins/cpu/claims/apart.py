@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Self
 
 import onnx_ir as ir
 import onnxruntime
 
 from headrace.plugins.cpu.claims import contributed, texts
 from headrace.runtime.cache.cache import NetworkCache
-from headrace.runtime.cache.entry import CacheKey, EntryRefused
+from headrace.runtime.cache.notes import Notes
 from headrace.runtime.device.cache_key import headrace_version
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.asker import current_asker
 
-_log = logging.getLogger(__name__)
-
-_FOLDER: Final = "models"
-_SHARED = (
+_SHARED: Final = (
     "inputs of this operator are not checked, and it might read memory of others in the process "
     "that such networks share; whoever may unload all networks may load it"
 )
@@ -39,6 +34,10 @@ class Apart(NamedTuple):
 
     why: str | None = None
     unchecked: Sequence[tuple[str, str]] = ()
+
+    @classmethod
+    def of(cls, note: Mapping[str, Any]) -> Self:
+        return cls(note["why"], [(name, kind) for name, kind in note["unchecked"]])
 
 
 def apart(network: Network, cache: NetworkCache | None) -> Apart:
@@ -62,21 +61,14 @@ def refused(network: Network, cache: NetworkCache | None) -> list[UnsupportedLay
 
 
 def _kept(network: Network, cache: NetworkCache | None) -> Apart:
-    if cache is None:
-        return _found(network.model)
-    facts = [headrace_version(), onnxruntime.__version__, network.digest]
-    key = CacheKey(json.dumps(["apart", *facts]))
-    try:
-        told = json.loads(cache.read(_FOLDER, key) or b"null")
-        if told is not None:
-            return Apart(told["why"], [(name, kind) for name, kind in told["unchecked"]])
-    except (EntryRefused, KeyError, TypeError, ValueError) as error:
-        _log.warning("whether a network needs a process of its own is not in the cache: %s", error)
-    found = _found(network.model)
-    try:
-        cache.write(_FOLDER, key, json.dumps(found._asdict()).encode())
-    except (OSError, ValueError) as error:
-        _log.warning("whether a network needs a process of its own is not kept: %s", error)
+    def facts() -> object:
+        return ["apart", headrace_version(), onnxruntime.__version__, network.digest]
+
+    notes = Notes(cache, "models")
+    found = notes.read(facts, Apart.of)
+    if found is None:
+        found = _found(network.model)
+        notes.write(facts, found._asdict())
     return found
 
 
