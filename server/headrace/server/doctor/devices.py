@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -69,14 +69,11 @@ def _devices(core: Core, settings: Settings) -> Iterator[Finding]:
             )
 
 
-def check_opencl(
-    root: Path = Path("/"), *, loads: Callable[[str], str | None] | None = None
-) -> Iterator[Finding]:
+def check_opencl(root: Path = Path("/")) -> Iterator[Finding]:
     """Looks for OpenCL's drivers, if the package that uses them is installed.
 
     Args:
         root: where /etc and /dev are.
-        loads: tries to load a library, and returns why it cannot be loaded.
     """
     if find_spec("tinygrad") is None:
         return
@@ -90,7 +87,7 @@ def check_opencl(
         )
     for file in files:
         library = file.read_text(encoding="utf-8", errors="replace").strip()
-        why_not = (loads or _why_not_loaded)(library)
+        why_not = _why_not_loaded(library)
         if why_not is None:
             yield ok("opencl", f"{file.name} leads to {library}")
         else:
@@ -101,9 +98,7 @@ def check_opencl(
             )
 
 
-def check_gpus(
-    root: Path = Path("/"), *, loads: Callable[[str], str | None] | None = None
-) -> Iterator[Finding]:
+def check_gpus(root: Path = Path("/")) -> Iterator[Finding]:
     """Looks whether this user may use the GPUs of the machine. Arguments as `check_opencl`."""
     nodes = sorted((root / "dev/dri").glob("renderD*")) if (root / "dev/dri").is_dir() else []
     for node in nodes:
@@ -117,7 +112,7 @@ def check_gpus(
             )
     if not (root / "dev/nvidiactl").exists():
         return
-    why_not = (loads or _why_not_loaded)("libcuda.so.1")
+    why_not = _why_not_loaded("libcuda.so.1")
     version = root / "proc/driver/nvidia/version"
     if why_not is not None:
         yield warning(

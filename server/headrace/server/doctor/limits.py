@@ -6,11 +6,11 @@ import math
 import os
 import resource
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from headrace.runtime.system.memory_limit import MemoryUse, memory_limit
+from headrace.runtime.system.memory_limit import memory_limit
 from headrace.runtime.system.processors import cpu_quota, usable_processors
 from headrace.server.doctor.finding import Finding, ok, size_text, warning
 from headrace.server.settings.option import GIB, MIB
@@ -23,20 +23,8 @@ _THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _NUMBER_KEYS: Final = ("NUM_STREAMS", "INFERENCE_NUM_THREADS")
 
 
-class Space(NamedTuple):
-    """The size of a file system and the free part of it, in bytes."""
-
-    total: int
-    free: int
-
-
-def check_files(settings: Settings, hard_limit: int | None = None) -> Iterator[Finding]:
-    """
-    Args:
-        hard_limit: to how many open files the process may raise its limit; default: the system's.
-    """
-    if hard_limit is None:
-        hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+def check_files(settings: Settings) -> Iterator[Finding]:
+    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     needed = max_connections(settings) + settings.max_concurrent_rpcs + _OWN_FILES
     if hard_limit == resource.RLIM_INFINITY or hard_limit >= needed:
         shown = "any number of" if hard_limit == resource.RLIM_INFINITY else str(hard_limit)
@@ -50,11 +38,9 @@ def check_files(settings: Settings, hard_limit: int | None = None) -> Iterator[F
     )
 
 
-def check_memory(
-    settings: Settings, memory: Callable[[], MemoryUse | None] = memory_limit
-) -> Iterator[Finding]:
+def check_memory(settings: Settings) -> Iterator[Finding]:
     """Compares the memory that clients may make the server use with what there is."""
-    use = memory()
+    use = memory_limit()
     if use is None:
         yield warning("memory", "the system does not tell how much memory there is", "mount /proc")
         return
@@ -96,7 +82,6 @@ def check_memory(
 def check_shared_memory(
     settings: Settings,
     folder: Path = Path("/dev/shm"),  # noqa: S108 - where POSIX shared memory is
-    space: Callable[[Path], Space] | None = None,
 ) -> Iterator[Finding]:
     """Compares the size of /dev/shm with what clients may register."""
     if not settings.allow_client_shared_memory:
@@ -104,7 +89,7 @@ def check_shared_memory(
     if not folder.is_dir():
         yield warning("shm", f"there is no {folder}", "mount a tmpfs there")
         return
-    total = (space or space_of)(folder).total
+    total = shutil.disk_usage(folder).total
     wanted = settings.max_shared_memory_bytes
     if total < wanted:
         yield warning(
@@ -117,9 +102,7 @@ def check_shared_memory(
         yield ok("shm", f"{folder} has {size_text(total)}")
 
 
-def check_temporary_files(
-    settings: Settings, folder: Path, space: Callable[[Path], Space] | None = None
-) -> Iterator[Finding]:
+def check_temporary_files(settings: Settings, folder: Path) -> Iterator[Finding]:
     """Looks for room for uploads and for the weights of networks.
 
     Args:
@@ -132,7 +115,7 @@ def check_temporary_files(
             "set TMPDIR to a folder that the server's user can write to",
         )
         return
-    free = (space or space_of)(folder).free
+    free = shutil.disk_usage(folder).free
     if free < settings.max_model_bytes:
         yield warning(
             "tmp",
@@ -145,10 +128,7 @@ def check_temporary_files(
 
 
 def check_processors(
-    settings: Settings,
-    root: Path = Path("/"),
-    affinity: int | None = None,
-    environment: Mapping[str, str] = os.environ,
+    settings: Settings, root: Path = Path("/"), affinity: int | None = None
 ) -> Iterator[Finding]:
     """Compares the threads that somebody asked for with the processors that there are.
 
@@ -157,7 +137,7 @@ def check_processors(
     """
     usable, quota = usable_processors(root, affinity), cpu_quota(root)
     limit = f", by a quota of {quota:g}" if quota is not None else ""
-    asked = {name: environment.get(name, "") for name in _THREADS}
+    asked = {name: os.environ.get(name, "") for name in _THREADS}
     for plugin in settings.plugins:
         asked |= {f"{plugin.name}.{key}": plugin.config.get(key, "") for key in _NUMBER_KEYS}
     too_many = [
@@ -180,8 +160,3 @@ def check_processors(
         )
     else:
         yield ok("processors", f"{usable} processors can be used{limit}")
-
-
-def space_of(folder: Path) -> Space:
-    usage = shutil.disk_usage(folder)
-    return Space(usage.total, usage.free)

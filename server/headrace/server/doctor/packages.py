@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from typing import Final
 
@@ -13,17 +13,12 @@ from headrace.server.doctor.finding import Finding, ok, problem, warning
 
 _NEEDED: Final = ("", "cli", "http", "server")
 _DEVICES: Final = ("openvino", "opencl", "cuda")
-_OLDEST, _NEWEST = (3, 11), (3, 14)
-
-Installed = Callable[[str], str]
-"""Returns the version of an installed package. Raises PackageNotFoundError."""
+_NEWEST = (3, 14)
 
 
-def check_python(version: tuple[int, int, int] = sys.version_info[:3]) -> Iterator[Finding]:
-    shown = ".".join(map(str, version))
-    if version[:2] < _OLDEST:
-        yield problem("python", f"Python {shown} is too old", "use Python 3.11 or newer")
-    elif version[:2] > _NEWEST:
+def check_python() -> Iterator[Finding]:
+    shown = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] > _NEWEST:
         yield warning(
             "python", f"headrace was not tried with Python {shown}", "use Python 3.11 to 3.14"
         )
@@ -31,24 +26,17 @@ def check_python(version: tuple[int, int, int] = sys.version_info[:3]) -> Iterat
         yield ok("python", f"Python {shown}")
 
 
-def check_packages(
-    requirements: Iterable[str] | None = None, installed: Installed = metadata.version
-) -> Iterator[Finding]:
-    """Compares the installed versions with the ranges of headrace's own metadata.
-
-    Args:
-        requirements: as package metadata has them; default: those of headrace.
-    """
-    given = metadata.requires("headrace") if requirements is None else requirements
-    wanted = [Requirement(text) for text in given or ()]
+def check_packages() -> Iterator[Finding]:
+    """Compares the installed versions with the ranges of headrace's own metadata."""
+    wanted = [Requirement(text) for text in metadata.requires("headrace") or ()]
     good = 0
     for name in (*_NEEDED, *_DEVICES):
         own = list(_of_extra(wanted, name))
-        missing = any(_version(requirement.name, installed) is None for requirement in own)
+        missing = any(_version(requirement.name) is None for requirement in own)
         if missing and name in _DEVICES:  # nobody wants the device
             continue
         for requirement in own:
-            finding = _compared(requirement, installed, name)
+            finding = _compared(requirement, name)
             if finding is None:
                 good += 1
             else:
@@ -65,8 +53,8 @@ def _of_extra(wanted: Iterable[Requirement], extra: str) -> Iterator[Requirement
             yield requirement
 
 
-def _compared(wanted: Requirement, installed: Installed, extra: str) -> Finding | None:
-    version = _version(wanted.name, installed)
+def _compared(wanted: Requirement, extra: str) -> Finding | None:
+    version = _version(wanted.name)
     remedy = f"run: pip install 'headrace{f'[{extra}]' if extra else ''}'"
     if version is None:
         return problem("packages", f"{wanted.name} is not installed", remedy)
@@ -76,8 +64,8 @@ def _compared(wanted: Requirement, installed: Installed, extra: str) -> Finding 
     return None
 
 
-def _version(name: str, installed: Installed) -> str | None:
+def _version(name: str) -> str | None:
     try:
-        return installed(name)
+        return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,6 @@ from headrace.server.access.jwts import parse_keys
 from headrace.server.access.tokens import parse_entries
 from headrace.server.access.watched import MAX_BYTES
 from headrace.server.doctor.finding import Finding, ok, problem, size_text, warning
-from headrace.server.doctor.limits import Space, space_of
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.folder import NetworkFolder
 from headrace.server.repository.remote import RemoteFolder
@@ -28,8 +28,8 @@ from headrace.server.storage import files_beside, key_file, repository_files, st
 _LEAST_FREE: Final = GIB
 
 
-def check_user(user: int | None = None) -> Iterator[Finding]:
-    if (os.geteuid() if user is None else user) == 0:
+def check_user() -> Iterator[Finding]:
+    if os.geteuid() == 0:
         yield warning(
             "user",
             "you are root, who may read and write everything; the server's user perhaps may not",
@@ -37,15 +37,13 @@ def check_user(user: int | None = None) -> Iterator[Finding]:
         )
 
 
-def check_folders(
-    settings: Settings, space: Callable[[Path], Space] = space_of
-) -> Iterator[Finding]:
+def check_folders(settings: Settings) -> Iterator[Finding]:
     """The state directory, the cache and the audit log."""
     if settings.state_dir is not None:
-        yield from _writable("state_dir", settings.state_dir, _LEAST_FREE, space)
+        yield from _writable("state_dir", settings.state_dir, _LEAST_FREE)
         yield from _unlocked(settings.state_dir)
     if settings.cache_dir is not None:
-        yield from _writable("cache_dir", settings.cache_dir, settings.max_cache_bytes, space)
+        yield from _writable("cache_dir", settings.cache_dir, settings.max_cache_bytes)
     if settings.audit_log is not None:
         yield from _appendable("audit_log", settings.audit_log)
 
@@ -207,9 +205,7 @@ def _read(subject: str, path: Path) -> bytes | Finding:
         return problem(subject, f"{path} cannot be read: {error.strerror}", remedy)
 
 
-def _writable(
-    setting: str, folder: Path, least: int, space: Callable[[Path], Space]
-) -> Iterator[Finding]:
+def _writable(setting: str, folder: Path, least: int) -> Iterator[Finding]:
     """A folder that the server makes if it is missing."""
     subject, there = setting, folder
     while not there.exists() and there != there.parent:
@@ -221,7 +217,7 @@ def _writable(
         what = "written to" if there == folder else f"made, because {there} cannot be written to"
         yield problem(subject, f"{folder} cannot be {what}", "give the folder to the server's user")
         return
-    free = space(there).free
+    free = shutil.disk_usage(there).free
     if free < least:
         yield warning(
             subject,

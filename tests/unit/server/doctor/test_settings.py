@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,15 +20,12 @@ from typer.testing import CliRunner, Result
 from headrace.client.cli.app import make_app
 from headrace.server.doctor import certificates, devices, limits, places, running
 from headrace.server.doctor.finding import Finding, State, ok
-from headrace.server.doctor.limits import Space
 from headrace.server.settings.option import GIB
 from headrace.server.settings.settings import Settings
 from headrace.testing import networks
 from tests.support.certificates import Authority
 from tests.support.tokens import Signer, entry, key_set
 from tests.unit.server.doctor.test_machine import only
-
-ROOMY = Space(100 * GIB, 50 * GIB)
 
 
 @pytest.fixture(scope="module")
@@ -130,17 +129,27 @@ def test_keys_of_jwts(tmp_path: Path) -> None:
     assert only(places.check_tokens(settings))[0] is State.PROBLEM
 
 
-def folders(settings: Settings, space: Space = ROOMY) -> list[Finding]:
-    return list(places.check_folders(settings, lambda _: space))
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What each file system has free."""
+    space = SimpleNamespace(free=50 * GIB)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: space)
+    return space
 
 
-def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folders(settings: Settings) -> list[Finding]:
+    return list(places.check_folders(settings))
+
+
+def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: SimpleNamespace) -> None:
     state = Settings(state_dir=tmp_path / "new" / "state")
     assert only(folders(state))[0] is State.OK
     assert not (tmp_path / "new").exists()  # nothing is made
-    assert only(folders(state, Space(GIB, 1000)))[0] is State.WARNING
+    free.free = 1000
+    assert only(folders(state))[0] is State.WARNING
     cache = Settings(cache_dir=tmp_path)
-    found, text = only(folders(cache, Space(GIB, GIB)))
+    free.free = GIB
+    found, text = only(folders(cache))
     assert (found, "--max-cache-bytes" in text) == (State.WARNING, True)
     (tmp_path / "file").touch()
     assert only(folders(Settings(cache_dir=tmp_path / "file")))[0] is State.PROBLEM
@@ -151,6 +160,7 @@ def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert only(folders(settings))[0] is State.PROBLEM
 
 
+@pytest.mark.usefixtures("free")
 def test_a_state_directory_of_another_server(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.write_text("4711")
