@@ -241,8 +241,7 @@ class Core:
         case it compiles the network again, and the network's notes say so. Raises as
         `load_network`.
         """
-        limits = blobs.BlobLimits(network_bytes=self.limits.model_bytes)
-        blob = blobs.read(data, self._blob_key, limits)
+        blob = blobs.read(data, self._blob_key, self.limits.model_bytes)
         to = DeviceName.parse(device or blob.device, field="device" if device else "blob")
         kept = {key: text for key, text in blob.config.items() if key != "DEVICE_ID" or not to.id}
         request = LoadRequest(name, to, {**kept, **config}, blob_options(blob), "import")

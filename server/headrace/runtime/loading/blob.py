@@ -24,10 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
-import onnx_ir as ir
-
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.network.network import Port
 from headrace.runtime.system.buffers import Buffer, joined, pieces
 from headrace.runtime.virtual.exports import differences
 
@@ -35,16 +32,9 @@ FORMAT_VERSION = 1
 _MAGIC = b"\x89headrace\r\n\x1a\n"  # not text; converting line ends would damage it
 _PREFIX = struct.Struct(">13sIIQQ")  # magic, format version, lengths of header, network, native
 _DIGEST_BYTES = 32
+_MAX_HEADER_BYTES = 4 * 2**20
+_MAX_NATIVE_BYTES = 2**32
 _MAC_DOMAIN = b"headrace export blob, native part, 1\0"
-
-
-@dataclass(frozen=True, slots=True)
-class BlobLimits:
-    """Bounds on a blob from outside."""
-
-    header_bytes: int = 4 * 2**20
-    network_bytes: int = 2**31
-    native_bytes: int = 2**32
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +46,7 @@ class Blob:
         network: the ONNX ModelProto in pieces. A blob that was read has one piece.
         native: the backend's own bytes; None if their MAC did not verify.
         config: the effective configuration at export, as canonical text.
+        inputs, outputs: name and ONNX data type of each.
         meta: other data that is needed to make the network again, keyed by the data's owner.
     """
 
@@ -65,8 +56,8 @@ class Blob:
     network: Sequence[Buffer] = field(repr=False)
     native: bytes | None = field(default=b"", repr=False)
     config: Mapping[str, str] = field(default_factory=dict)
-    inputs: tuple[Port, ...] = ()
-    outputs: tuple[Port, ...] = ()
+    inputs: tuple[tuple[str, str], ...] = ()
+    outputs: tuple[tuple[str, str], ...] = ()
     meta: Mapping[str, str] = field(default_factory=dict)
 
     def check_device(self, device: str, architecture: str, backend_version: str) -> None:
@@ -98,7 +89,7 @@ def write(blob: Blob, key: bytes) -> Iterator[bytes]:
     yield _mac(key, digest, native)
 
 
-def read(data: Buffer, key: bytes, limits: BlobLimits = BlobLimits()) -> Blob:
+def read(data: Buffer, key: bytes, max_network_bytes: int = 2**31) -> Blob:
     """Reads the blob in `data`. Its `native` is None if the MAC does not verify under `key`.
 
     It does not parse the network. The blob's network is a view of `data`.
@@ -115,9 +106,9 @@ def read(data: Buffer, key: bytes, limits: BlobLimits = BlobLimits()) -> Blob:
     if version != FORMAT_VERSION:
         _refuse(f"its format is version {version}, this server reads version {FORMAT_VERSION}")
     for what, size, limit in (
-        ("header", header_size, limits.header_bytes),
-        ("network", network_size, limits.network_bytes),
-        ("native part", native_size, limits.native_bytes),
+        ("header", header_size, _MAX_HEADER_BYTES),
+        ("network", network_size, max_network_bytes),
+        ("native part", native_size, _MAX_NATIVE_BYTES),
     ):
         if size > limit:
             _refuse(
@@ -163,8 +154,8 @@ def _header(blob: Blob) -> bytes:
         "architecture": blob.architecture,
         "backend_version": blob.backend_version,
         "config": dict(blob.config),
-        "inputs": [_from_port(port) for port in blob.inputs],
-        "outputs": [_from_port(port) for port in blob.outputs],
+        "inputs": [{"name": name, "dtype": dtype} for name, dtype in blob.inputs],
+        "outputs": [{"name": name, "dtype": dtype} for name, dtype in blob.outputs],
         "meta": dict(blob.meta),
     }
     return json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
@@ -190,47 +181,11 @@ def _from_header(header: bytes, network: memoryview, native: bytes | None) -> Bl
     )
 
 
-def _from_port(port: Port) -> dict[str, Any]:
-    return {
-        "name": port.name,
-        "dtype": port.dtype.name,
-        "shape": None if port.shape is None else list(port.shape),
-        "kind": port.kind,
-        "optional": port.optional,
-        "layout": port.layout,
-    }
-
-
-def _ports(facts: object, name: str) -> tuple[Port, ...]:
+def _ports(facts: object, name: str) -> tuple[tuple[str, str], ...]:
     ports = _entry(facts, name)
     if not isinstance(ports, list):
         _refuse(f"its header's {name} is not a list")
-    return tuple(_port(port, f"{name}[{k}]") for k, port in enumerate(ports))
-
-
-def _port(facts: object, where: str) -> Port:
-    shape, kind, optional = (_entry(facts, name) for name in ("shape", "kind", "optional"))
-    dtype = _text(facts, "dtype")
-    if dtype not in ir.DataType.__members__:
-        _refuse(f"its header's {where} has an unknown dtype {dtype[:32]!r}")
-    if shape is not None and not (isinstance(shape, list) and all(map(_is_dimension, shape))):
-        _refuse(f"its header's {where} has a bad shape")
-    if kind not in ("tensor", "sequence") or not isinstance(optional, bool):
-        _refuse(f"its header's {where} is neither tensor nor sequence")
-    return Port(
-        name=_text(facts, "name"),
-        dtype=ir.DataType[dtype],
-        shape=None if shape is None else tuple(shape),
-        kind=kind,
-        optional=optional,
-        layout=_text(facts, "layout"),
-    )
-
-
-def _is_dimension(size: object) -> bool:
-    if isinstance(size, bool):
-        return False
-    return size is None or isinstance(size, str) or (isinstance(size, int) and 0 <= size < 2**63)
+    return tuple((_text(port, "name"), _text(port, "dtype")) for port in ports)
 
 
 def _entry(facts: object, name: str) -> Any:

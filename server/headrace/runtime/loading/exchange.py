@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.executable_network import ExecutableNetwork
@@ -11,6 +12,7 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.loading.blob import Blob
 from headrace.runtime.loading.life import Record
 from headrace.runtime.loading.registry import NetworkEntry
+from headrace.runtime.network.network import Port
 from headrace.runtime.transform.options import NetworkOptions, options_from_json, options_to_json
 
 
@@ -26,8 +28,8 @@ def export_blob(entry: NetworkEntry, plugin: Plugin) -> Blob:
         network=tuple(record.given.chunks()),
         native=executable.export(),
         config=record.request.config,
-        inputs=executable.inputs,
-        outputs=executable.outputs,
+        inputs=_told(executable.inputs),
+        outputs=_told(executable.outputs),
         meta={"options": json.dumps(options_to_json(record.request.options))},
     )
 
@@ -61,10 +63,11 @@ def check_ports(blob: Blob, executable: ExecutableNetwork) -> None:
     Raises:
         InvalidArgument: they differ.
     """
-    pairs = ((executable.inputs, blob.inputs), (executable.outputs, blob.outputs))
-    for ours, theirs in pairs:
-        if [(port.name, port.dtype) for port in ours] != [(p.name, p.dtype) for p in theirs]:
-            executable.close()
-            raise InvalidArgument(
-                "its inputs and outputs are not those of its network", field="blob"
-            )
+    ours = _told(executable.inputs), _told(executable.outputs)
+    if ours != (blob.inputs, blob.outputs):
+        executable.close()
+        raise InvalidArgument("its inputs and outputs are not those of its network", field="blob")
+
+
+def _told(ports: Sequence[Port]) -> tuple[tuple[str, str], ...]:
+    return tuple((port.name, port.dtype.name) for port in ports)
