@@ -25,11 +25,11 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from headrace.runtime.errors import (
     FailedPrecondition,
@@ -47,6 +47,7 @@ from headrace.runtime.transform.options import LoadRequest, Reference
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Kept: TypeAlias = tuple[LoadRequest, Path] | Reference
 """How a network was loaded, with its model's file or its place in the model repository."""
 
@@ -209,31 +210,15 @@ class StateDirectory:
 
     def shares(self) -> dict[str, dict[str, int]]:
         """The share of the requests that each version gets, by network name."""
-        shares = {}
-        for path in sorted(self._traffic.glob("*.json")):
-            try:
-                shares[path.stem] = check_shares(json.loads(read_file(path)))
-            except _UNREADABLE:
-                _log.exception("cannot read %s; how it shares its requests is left out", path.name)
-        return shares
+        return dict(_each(self._traffic, check_shares))
 
     def shadows(self) -> dict[str, Shadow]:
         """The shadows that clients set, by network name."""
-        shadows = {}
-        for path in sorted(self._shadows.glob("*.json")):
-            try:
-                shadows[path.stem] = check_shadow(Shadow(**json.loads(read_file(path))))
-            except _UNREADABLE:
-                _log.exception("cannot read %s; the shadow is left out", path.name)
-        return shadows
+        return dict(_each(self._shadows, lambda facts: check_shadow(Shadow(**facts))))
 
     def configs(self) -> Iterator[tuple[str, dict[str, str]]]:
         """The configuration that was set on each device."""
-        for path in sorted(self._devices.glob("*.json")):
-            try:
-                yield path.stem, dict(json.loads(read_file(path)))
-            except _UNREADABLE:
-                _log.exception("cannot read %s; the configuration is left out", path.name)
+        return _each(self._devices, dict[str, str])
 
     def extensions(self) -> Iterator[tuple[str, bytes]]:
         """The device and the functions of each extension, oldest first."""
@@ -271,6 +256,15 @@ class StateDirectory:
         for model in self._models.glob("*.onnx"):
             if model.stem not in used:
                 remove_file(model)
+
+
+def _each(folder: Path, made: Callable[[Any], T]) -> Iterator[tuple[str, T]]:
+    """What is made of each file of a folder, by the file's name."""
+    for path in sorted(folder.glob("*.json")):
+        try:
+            yield path.stem, made(json.loads(read_file(path)))
+        except _UNREADABLE:
+            _log.exception("cannot read %s of %s; it is left out", path.name, folder.name)
 
 
 def _place(path: Path) -> tuple[str, str]:
