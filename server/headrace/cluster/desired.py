@@ -41,18 +41,6 @@ class Changes(NamedTuple):
     whole: bool
 
 
-class Conflict(Exception):
-    """A change builds on a revision that is no longer the key's newest.
-
-    Args:
-        newest: the key's newest revision.
-    """
-
-    def __init__(self, key: str, newest: int) -> None:
-        super().__init__(key, newest)
-        self.key, self.newest = key, newest
-
-
 class DesiredState:
     """Belongs to one thread.
 
@@ -61,26 +49,15 @@ class DesiredState:
         revision: the newest revision that may have been given before.
     """
 
-    def __init__(
-        self,
-        entries: Mapping[str, VersionedValue],
-        revision: int = NOTHING,
-        log_length: int = LOG_LENGTH,
-    ) -> None:
+    def __init__(self, entries: Mapping[str, VersionedValue], revision: int = NOTHING) -> None:
         self.entries = dict(entries)
         self.revision = max([revision, *(entry.revision for entry in entries.values())])
-        self._log: deque[tuple[str, VersionedValue]] = deque(maxlen=log_length)
+        self._log: deque[tuple[str, VersionedValue]] = deque(maxlen=LOG_LENGTH)
         self._log_begins = self.revision
 
-    def check(self, key: str, expected: int) -> None:
-        """Checks that a change may be made.
-
-        Raises:
-            Conflict: `expected` is not the key's newest revision.
-        """
-        newest = self.entries[key].revision if key in self.entries else NOTHING
-        if newest != expected:
-            raise Conflict(key, newest)
+    def newest(self, key: str) -> int:
+        """The newest revision of a key, which a change of it has to name."""
+        return self.entries[key].revision if key in self.entries else NOTHING
 
     def change(self, key: str, value: Value | None) -> int:
         """Changes a key, and returns the change's revision. None removes the key."""

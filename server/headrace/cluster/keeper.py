@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from headrace.cluster import networks
-from headrace.cluster.desired import NOTHING, Conflict, DesiredState, Value, VersionedValue
+from headrace.cluster.desired import NOTHING, DesiredState, Value, VersionedValue
 from headrace.cluster.keeping import CommitResult, Update
 from headrace.cluster.members import LOST_SECONDS, Members, Problem, ReplicaAddress, ReplicaStatus
 from headrace.cluster.placement import choice
@@ -76,10 +76,9 @@ class Keeper:
             if (there.value if there is not None else None) == value:
                 # The change was made, but its answer was lost, and so it was sent again.
                 return CommitResult(there.revision if there is not None else self._desired.revision)
-            try:
-                self._desired.check(key, expected)
-            except Conflict as conflict:
-                return CommitResult(conflict.newest, there or VersionedValue(NOTHING, None))
+            newest = self._desired.newest(key)
+            if newest != expected:
+                return CommitResult(newest, there or VersionedValue(NOTHING, None))
             is_network = key.startswith(networks.PREFIX)
             places = self._placed(key.removeprefix(networks.PREFIX), value) if is_network else {}
             revision = await self._change({**places, key: value})

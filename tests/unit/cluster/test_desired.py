@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.cluster.desired import NOTHING, Conflict, DesiredState, VersionedValue
+from headrace.cluster import desired as module
+from headrace.cluster.desired import NOTHING, DesiredState, VersionedValue
 
 
 def test_each_change_gets_the_next_revision() -> None:
@@ -19,26 +20,13 @@ def test_a_new_revision_is_above_those_of_the_entries_and_of_the_past() -> None:
     assert DesiredState({"a": VersionedValue(7, {})}, 30).change("b", {}) == 31
 
 
-def test_a_change_that_builds_on_an_older_revision_is_refused() -> None:
+def test_a_key_has_its_newest_revision_or_none() -> None:
     desired = DesiredState({})
-    first = desired.change("a", {"x": 1})
-    desired.check("a", first)
-    desired.change("a", {"x": 2})
-    with pytest.raises(Conflict) as caught:
-        desired.check("a", first)
-    assert caught.value.newest == 2
-    with pytest.raises(Conflict):
-        desired.check("a", NOTHING)
-
-
-def test_a_key_that_does_not_exist_builds_on_nothing() -> None:
-    desired = DesiredState({})
-    desired.check("a", NOTHING)
-    revision = desired.change("a", {})
+    assert desired.newest("a") == NOTHING
+    desired.change("a", {"x": 1})
+    assert desired.newest("a") == desired.change("b", {}) - 1
     desired.change("a", None)
-    desired.check("a", NOTHING)
-    with pytest.raises(Conflict):
-        desired.check("a", revision)
+    assert desired.newest("a") == NOTHING
 
 
 def test_a_replica_gets_what_changed_since_its_revision() -> None:
@@ -56,8 +44,11 @@ def test_a_replica_gets_what_changed_since_its_revision() -> None:
 
 
 @pytest.mark.parametrize("revision", [0, 99])
-def test_a_replica_that_the_log_does_not_reach_gets_the_whole_state(revision: int) -> None:
-    desired = DesiredState({"old": VersionedValue(3, {"x": 0})}, 5, log_length=2)
+def test_a_replica_that_the_log_does_not_reach_gets_the_whole_state(
+    revision: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOG_LENGTH", 2)
+    desired = DesiredState({"old": VersionedValue(3, {"x": 0})}, 5)
     for _ in range(3):
         desired.change("a", {})
     changes = desired.since(revision)
@@ -65,8 +56,9 @@ def test_a_replica_that_the_log_does_not_reach_gets_the_whole_state(revision: in
     assert changes.entries == {"old": VersionedValue(3, {"x": 0}), "a": VersionedValue(8, {})}
 
 
-def test_the_log_forgets_the_oldest_change_first() -> None:
-    desired = DesiredState({}, log_length=2)
+def test_the_log_forgets_the_oldest_change_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOG_LENGTH", 2)
+    desired = DesiredState({})
     first = desired.change("a", {})
     desired.change("b", {})
     desired.change("c", {})
