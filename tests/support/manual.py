@@ -28,11 +28,9 @@ from headrace.runtime.responses.keys import SCHEMA as RESPONSES_SCHEMA
 from headrace.runtime.sequences import network as sequences
 from headrace.runtime.sequences.keys import SCHEMA as SEQUENCE_SCHEMA
 from headrace.runtime.virtual import subgraph_counters
-from headrace.server.http.metrics import metrics_table
-from headrace.server.repository.description import keys_table
-from headrace.server.settings.settings import settings_table
 from tests.support import access_table, openapi
 from tests.support.reference import reference
+from tests.support.tables import keys_table, metrics_table, schema_table, settings_table
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = (
@@ -92,7 +90,7 @@ def _own_keys(device: str) -> str:
     config = importlib.import_module(f"headrace.plugins.{folder}.config")
     schema = getattr(config, f"{device}_SCHEMA", None) or config.SCHEMA
     shared = {key.name for key in STANDARD_KEYS}
-    return ConfigSchema(*(key for key in schema if key.name not in shared)).to_markdown()
+    return schema_table(ConfigSchema(*(key for key in schema if key.name not in shared)))
 
 
 def _errors_table() -> str:
@@ -147,12 +145,12 @@ def _meaning(parameter: Any) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "configuration keys": lambda: ConfigSchema(*STANDARD_KEYS).to_markdown(),
-    "keys of sequences": SEQUENCE_SCHEMA.to_markdown,
-    "keys of the response cache": RESPONSES_SCHEMA.to_markdown,
-    "keys of replicas": REPLICAS_SCHEMA.to_markdown,
-    "keys of idle networks": IDLE_SCHEMA.to_markdown,
-    "keys of native operators": lambda: ConfigSchema(CUSTOM_OPS_LIBRARIES).to_markdown(),
+    "configuration keys": lambda: schema_table(ConfigSchema(*STANDARD_KEYS)),
+    "keys of sequences": partial(schema_table, SEQUENCE_SCHEMA),
+    "keys of the response cache": partial(schema_table, RESPONSES_SCHEMA),
+    "keys of replicas": partial(schema_table, REPLICAS_SCHEMA),
+    "keys of idle networks": partial(schema_table, IDLE_SCHEMA),
+    "keys of native operators": lambda: schema_table(ConfigSchema(CUSTOM_OPS_LIBRARIES)),
     **{f"keys of {device}": partial(_own_keys, device) for device in _DEVICES_WITH_KEYS},
     "settings": settings_table,
     "network.toml": keys_table,

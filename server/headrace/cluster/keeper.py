@@ -161,11 +161,6 @@ class Keeper:
         self._look()
         return [(member, self._members.status(member.name)) for member in self._members.live()]
 
-    async def swept(self) -> None:
-        """Returns when no unused model is being removed."""
-        if self._sweeping is not None:
-            await self._sweeping
-
     # -- inside --
 
     def _hear(self, member: ReplicaAddress, status: ReplicaStatus) -> None:

@@ -195,7 +195,8 @@ def test_models_that_nobody_needs_are_removed_after_a_while(
                 os.utime(models / f"{name}.onnx", (then, then))
         clock.advance(module.SWEEP_SECONDS + 1)
         await keeper.members()
-        await keeper.swept()
+        assert keeper._sweeping is not None
+        await keeper._sweeping
         assert sorted(each.stem for each in models.iterdir()) == ["new", "used"]
 
     asyncio.run(run())

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from headrace.runtime.config.key import (
     MAX_NAME_LENGTH,
@@ -35,16 +35,6 @@ __all__ = [
 ]
 
 MAX_KEYS = 256
-
-_PLACES: Final = MappingProxyType(
-    {
-        "server": ("configuration file",),
-        "device": ("device",),
-        "network": ("device", "load"),
-        "load": ("load",),
-    }
-)
-"""For each scope, where its keys are set."""
 
 
 class ConfigSchema:
@@ -149,26 +139,6 @@ class ConfigSchema:
                     field=config_field(name),
                     metadata={"key": name, "device": device},
                 )
-
-    def help_text(self) -> str:
-        """A paragraph of plain text per key."""
-        return "\n".join(
-            f"{key.name} (default: {key.format(key.default) or 'empty'})\n"
-            f"    {key.description} Allowed: {key.allowed}."
-            for key in self
-        )
-
-    def to_markdown(self) -> str:
-        """The table of keys for the documentation."""
-        rows = ["| key | default | allowed | set on | meaning |"]
-        rows.append("| --- | --- | --- | --- | --- |")
-        for key in self:
-            default = f"`{key.format(key.default)}`" if key.format(key.default) else "empty"
-            places = list(_PLACES[key.scope])
-            places += ["loaded network"] if key.mutable else []
-            cells = (f"`{key.name}`", default, key.allowed, ", ".join(places), key.description)
-            rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-        return "\n".join(rows) + "\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,17 +191,3 @@ def _exemplar(example: Example) -> Exemplar:
 def _shown(bound: float) -> str:
     """A bucket's bound as Prometheus writes it: 1.0, not 1."""
     return repr(float(bound))
-
-
-def metrics_table(own: Iterable[Family]) -> str:
-    """The metrics as a Markdown table, for the documentation.
-
-    Args:
-        own: the metrics that devices count for their networks.
-    """
-    rows = ["| metric | kind | labels | what |", "| --- | --- | --- | --- |"]
-    rows += [
-        f"| `{PREFIX}{each.name}` | {each.kind} | {', '.join(each.labels)} | {each.help} |"
-        for each in (*FAMILIES, *(family.of_network() for family in own))
-    ]
-    return "\n".join(rows) + "\n"

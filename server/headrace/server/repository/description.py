@@ -39,7 +39,7 @@ _MAX_IDLE_SECONDS: Final = 365 * 24 * 3600
 _MAX_BYTES: Final = 1 << 20
 _MAX_BATCH: Final = 2**31 - 1
 _MAX_WARM_UPS: Final = 1000
-_KEYS: Final = {
+KEYS: Final = {
     "device": "the device; default: `CPU`, for a [pipeline](pipelines.md) `PIPELINE`",
     "config": "table: configuration keys",
     "inputs": "table of tables: preprocessing of each input",
@@ -130,7 +130,7 @@ def read_description(name: str, folder: Path, settings: ModelSettings) -> Descri
             facts = parse_toml(read_bounded(path, FILE, _MAX_BYTES))
         except ValueError as error:
             raise InvalidArgument(str(error), field=FILE) from error
-    check_table(facts, _KEYS, FILE)
+    check_table(facts, KEYS, FILE)
     labels = {
         output: labels_inside(folder, file, settings.place)
         for output, file in settings.label_files.items()
@@ -168,13 +168,6 @@ def read_description(name: str, folder: Path, settings: ModelSettings) -> Descri
     return Description(
         request, policy, _traffic(facts), _residence(facts), _load(facts), _shadow(facts)
     )
-
-
-def keys_table() -> str:
-    """The keys of the file as a Markdown table, for the documentation."""
-    rows = ["| key | what |", "| --- | --- |"]
-    rows += [f"| `{key}` | {meaning} |" for key, meaning in _KEYS.items()]
-    return "\n".join(rows) + "\n"
 
 
 def _traffic(facts: Mapping[str, Any]) -> dict[str, int]:

@@ -324,10 +324,3 @@ def options() -> tuple[Option, ...]:
 def _kind(declared: Field[Any]) -> Any:
     notation = declared.metadata.get("notation")
     return notation.kind if notation else type(declared.default)
-
-
-def settings_table() -> str:
-    """The options as a Markdown table, for the documentation."""
-    rows = ["| option | default | meaning |", "| --- | --- | --- |"]
-    rows += [f"| `{each.flag}` | {each.shown_default} | {each.description} |" for each in options()]
-    return "\n".join(rows) + "\n"

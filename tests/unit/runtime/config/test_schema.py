@@ -25,6 +25,7 @@ from headrace.runtime.config.standard_keys import (
     STANDARD_KEYS,
 )
 from headrace.runtime.errors import InvalidArgument, NotFound
+from tests.support.tables import schema_table
 
 SCHEMA = ConfigSchema(*STANDARD_KEYS)
 LIBRARIES = Key("LIBRARIES", str, "", "Files.", scope="server", paths=True)
@@ -242,12 +243,12 @@ def test_a_default_that_is_not_allowed_is_refused() -> None:
         Key("A", int, 0, "", minimum=1)
 
 
-def test_docs_and_help_name_every_key() -> None:
-    table, text = SCHEMA.to_markdown(), SCHEMA.help_text()
+def test_the_manual_names_every_key() -> None:
+    table = schema_table(SCHEMA)
     assert len(table.splitlines()) == 2 + len(STANDARD_KEYS)
     for key in STANDARD_KEYS:
         assert f"| `{key.name}` |" in table
-        assert key.description in text
+        assert key.description in table
     assert "| device |" in next(row for row in table.splitlines() if "QUEUE_CAPACITY" in row)
     assert "| configuration file |" in next(row for row in table.splitlines() if "ISOLATION" in row)
     assert "| device, load, loaded network |" in next(

@@ -23,7 +23,8 @@ from headrace.runtime.metrics.families import FAMILIES
 from headrace.runtime.metrics.series import NOTES, Family, SeriesSnapshot
 from headrace.server.access.identity import CALLER, Identity, Role
 from headrace.server.access.networks import Networks, PrivateNetworks
-from headrace.server.http.metrics import PREFIX, make_registry, memory_series, metrics_table
+from headrace.server.http.metrics import PREFIX, make_registry, memory_series
+from tests.support.tables import metrics_table
 
 SHARED = Networks(NetworkRegistry(1))
 

@@ -15,8 +15,9 @@ from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.server.plugins import plugin_sources
 from headrace.server.settings.option import GIB, MIB
 from headrace.server.settings.plugin_settings import PluginSettings
-from headrace.server.settings.settings import Settings, options, settings_table
+from headrace.server.settings.settings import Settings, options
 from headrace.server.settings.sources import load_settings
+from tests.support.tables import settings_table
 
 
 @pytest.fixture
