@@ -21,7 +21,6 @@ PREFIX = "network/"
 
 
 def key_of(name: str) -> str:
-    """The key of the network with this full name."""
     return f"{PREFIX}{name}"
 
 
@@ -68,17 +67,14 @@ def unloaded(before: Value | None, versions: Collection[str] | None) -> Value | 
 
 
 def shared(before: Value, shares: Mapping[str, int]) -> Value:
-    """The network with other shares of its requests."""
     return {**before, "shares": dict(shares)}
 
 
 def shadowed(before: Value, shadow: Shadow) -> Value:
-    """The network with another shadow."""
     return {**before, "shadow": shadow._asdict()}
 
 
 def configured(before: Value, version: str, changes: Mapping[str, str]) -> Value:
-    """The network with changed keys of a version."""
     own = before["versions"][version]
     own = {**own, "config": {**own["config"], **changes}}
     return {**before, "versions": {**before["versions"], version: own}}

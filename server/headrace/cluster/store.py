@@ -239,7 +239,6 @@ class ClusterStore:
 
 
 def model_name(digest: str) -> str:
-    """The object of a model."""
     return f"{MODELS}/{digest}.onnx"
 
 

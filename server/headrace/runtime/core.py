@@ -273,7 +273,6 @@ class Core:
         return load
 
     def under_way(self, name: str) -> Future[NetworkEntry] | None:
-        """A load of a network of that name, if there is one."""
         return self._life.under_way(name)
 
     def cancel_load(self, load: Future[NetworkEntry]) -> None:

@@ -139,7 +139,6 @@ class RequestLog:
         _log.log(level, event, extra=facts)
 
     def snapshot(self) -> Iterator[SeriesSnapshot]:
-        """The metrics."""
         with self._lock:
             slow, left_out = dict(self._slow), self._all_left_out
         for method, count in slow.items():

@@ -314,7 +314,6 @@ class ColdLoads:
         return own + ahead // self._at_once * self._mean_seconds
 
     def _begin(self) -> None:
-        """Begins the loads for which there is room."""
         while True:
             with self._lock:
                 if self._stopped:

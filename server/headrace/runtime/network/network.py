@@ -187,7 +187,6 @@ class Network:
         return model
 
     def _take(self, read: Network) -> ir.Model:
-        """Becomes what was read."""
         self._files = read._files
         self._model = read.model
         if self.source is None:

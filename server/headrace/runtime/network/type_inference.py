@@ -87,7 +87,6 @@ class TypeInference:
         self.deep = self._declared.deep
 
     def graph(self, layers: Iterable[ir.Node]) -> None:
-        """Infers all the layers."""
         for node in layers:
             self.add(node)
         self.flush()

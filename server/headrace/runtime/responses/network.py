@@ -332,7 +332,6 @@ class CachingNetwork(NetworkInFront):
         outputs: dict[str, Value],
         error: BaseException | None,
     ) -> None:
-        """Ends a flight."""
         began = time.monotonic()
         shared = self._kept(flight.key, outputs) if error is None else {}
         self.statistics.observe_reply(looked_up + time.monotonic() - began, kept=False)

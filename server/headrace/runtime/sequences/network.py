@@ -270,7 +270,6 @@ class _TurnCheck(PortCheck):
         super().__call__(job)
 
     def turn(self, job: Job, give_up: Callable[[SequenceTurn], object]) -> SequenceTurn:
-        """The turn of a checked request."""
         assert job.sequence is not None
         if self._only_ends(job):
             return SequenceTurn(job, job.sequence, (), give_up, only_ends=True)

@@ -56,7 +56,6 @@ class LoadStages:
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """A stage of this load."""
         start, outer, error = time.monotonic(), self._inner, None
         self._inner = 0.0
         try:

@@ -125,11 +125,9 @@ class Presentation:
     priority: int = 0
 
     def labels_of(self, output: str) -> tuple[str, ...]:
-        """The labels of an output. Empty if there are none."""
         return self.labels.get(output) or self.labels.get("") or ()
 
     def to_json(self) -> dict[str, Any]:
-        """The presentation as values for JSON."""
         return {
             "max_batch_size": self.max_batch_size,
             "labels": dict(self.labels),

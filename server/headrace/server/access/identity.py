@@ -39,7 +39,6 @@ class Identity:
 
     @property
     def highest(self) -> Role:
-        """The highest of the roles."""
         return self._highest
 
     def may(self, role: Role) -> bool:

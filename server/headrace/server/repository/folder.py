@@ -107,7 +107,6 @@ class NetworkFolder:
 
     @property
     def network(self) -> str:
-        """The name of the network."""
         return self.name or self.path.name
 
 

@@ -444,7 +444,6 @@ class Follower:
             _log.info("network %s is gone from the model repository", name)
 
     def unload(self, name: str, leaves: Callable[[NetworkEntry], bool]) -> None:
-        """Unloads versions, if there are any."""
         if any(map(leaves, self._core.networks.versions(name))):
             with suppress(NotFound):  # another caller has unloaded them
                 self._core.unload_network(name, stays=lambda entry: not leaves(entry))

@@ -71,7 +71,6 @@ class Repository:
     def start(
         self, shares: Mapping[str, Mapping[str, int]], shadows: Mapping[str, Shadow]
     ) -> list[Future[NetworkEntry]]:
-        """Does the same as `Follower.start`."""
         return self._own.start(shares, shadows)
 
     def stop(self) -> bool:
@@ -80,11 +79,9 @@ class Repository:
         return self.threads.is_busy or self.files.is_refreshing
 
     def retry(self) -> list[Future[NetworkEntry]]:
-        """Does the same as `Follower.retry`."""
         return self._own.retry()
 
     def poll(self) -> None:
-        """Does the same as `Follower.poll`."""
         self._own.poll()
 
     def index(self, *, own: bool = False) -> list[RepositoryVersion]:

@@ -155,7 +155,6 @@ class HealthReporter:
         self._set_network(name, None)
 
     def network_is(self, name: str, states: Set[NetworkState]) -> None:
-        """Sets the health of a network from the states of all its versions."""
         if not states.isdisjoint(SERVING):
             self.network_ready(name)
         elif NetworkState.FAILED in states:
@@ -170,7 +169,6 @@ class HealthReporter:
             self.service.set(service, _NOT_SERVING)
 
     def close(self) -> None:
-        """Ends the reports of health."""
         self.service.close()
 
     def _set_server(self, status: int) -> None:

@@ -224,7 +224,6 @@ def encode_small(identifier: str, result: InferResult) -> bytes | None:
 
 
 def encode(identifier: str, result: InferResult) -> tuple[pb.InferReply, list[Any]]:
-    """The reply, and its attachments."""
     job, wanted = result.job, result.call.wanted
     reply = pb.InferReply(id=identifier, generation=job.generation, version=job.version)
     reply.in_flight = job.in_flight

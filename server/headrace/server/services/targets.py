@@ -34,7 +34,6 @@ class Targets:
         self._networks = networks
 
     def metric(self, request: pb.GetMetricRequest) -> ParameterValue:
-        """The value of a metric."""
         if _is_network(request.target):
             with self._network(request.target) as network:
                 return network.get_metric(request.name)
@@ -43,7 +42,6 @@ class Targets:
         return plugin.get_metric(request.name, _options(device, request.options))
 
     def config(self, request: pb.GetConfigRequest) -> ParameterValue:
-        """The value of a key."""
         if _is_network(request.target):
             with self._network(request.target) as network:
                 return network.config.get_parameter(request.name)

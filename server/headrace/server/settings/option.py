@@ -56,7 +56,6 @@ class Option(Key[Any]):
 
     @property
     def variable(self) -> str:
-        """The variable in the environment."""
         return PREFIX + self.name
 
     @property

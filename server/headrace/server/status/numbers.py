@@ -24,11 +24,9 @@ class Numbers:
         return family.name in self._series
 
     def of(self, family: Family) -> list[SeriesSnapshot]:
-        """All series of a family."""
         return self._series.get(family.name, [])
 
     def all(self) -> Iterator[SeriesSnapshot]:
-        """The series of all families."""
         return chain.from_iterable(self._series.values())
 
     def number(self, family: Family) -> float | None:
@@ -86,7 +84,6 @@ def histogram(value: HistogramSnapshot) -> dict[str, Any]:
 
 
 def as_json(value: Value) -> Any:
-    """A number, or a histogram."""
     return histogram(value) if isinstance(value, HistogramSnapshot) else _number(value)
 
 
@@ -105,7 +102,6 @@ def _number(value: Value) -> float | None:
 def _having(
     series: Iterable[SeriesSnapshot], family: Family, labels: Mapping[str, str]
 ) -> Iterable[SeriesSnapshot]:
-    """The series of a family that have these labels."""
     wanted = [(family.labels.index(name), value) for name, value in labels.items()]
     if not wanted:
         return series

@@ -52,8 +52,6 @@ class CallLane(NamedTuple):
 
 
 class _OpenCalls(set[IncomingCall]):
-    """Calls that are open."""
-
     def __init__(self) -> None:
         super().__init__()
         self._waiting: list[asyncio.Future[None]] = []
@@ -67,7 +65,6 @@ class _OpenCalls(set[IncomingCall]):
             self._waiting.clear()
 
     async def wait_empty(self) -> None:
-        """Returns when no call is open."""
         while self:
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)

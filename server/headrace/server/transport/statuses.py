@@ -68,7 +68,6 @@ def _describe(error: BaseException, where: str, request: str) -> ErrorDetails:
 
 
 async def abort(context: IncomingCall, details: ErrorDetails) -> NoReturn:
-    """Ends a call with an error."""
     trailing: list[tuple[str, str | bytes]] = [*to_trailing_metadata(details)]
     trailing += id_metadata(details.request_id)
     await context.abort(details.code, details.message, trailing)

@@ -82,7 +82,6 @@ class ServerTls:
         return self._files.value.grpc_context
 
     def snapshot(self) -> Iterator[SeriesSnapshot]:
-        """The metrics."""
         yield SeriesSnapshot(TLS_EXPIRATION, (), self._files.value.expires)
         yield SeriesSnapshot(TLS_STALE, (), float(self._files.is_stale))
 

@@ -105,7 +105,6 @@ class Encoding:
     _large: list[tuple[int, Array]] = field(default_factory=list)
 
     def place(self, segment: Array) -> None:
-        """Copies the large arrays into the segment."""
         for offset, array in self._large:
             place(segment, offset, array)
 
@@ -153,7 +152,6 @@ class Encoding:
 
 
 def place(segment: Array, offset: int, array: Array) -> None:
-    """Copies an array into a segment."""
     target = segment[offset : offset + array.nbytes].view(array.dtype)
     np.copyto(target.reshape(array.shape), array)
 

@@ -93,7 +93,6 @@ class Shadows:
         return load
 
     def get(self, name: str) -> Shadow:
-        """The shadow of a network."""
         with self._lock:
             requests = self._running.get(name)
         return NO_SHADOW if requests is None else requests.shadow

@@ -46,7 +46,6 @@ class ControlRoutes:
         self._caller = caller
 
     def rows(self) -> list[RouteRow]:
-        """All paths."""
         changed = "Settings"
         role, read, manage = self._registration, Role.READ, Role.MANAGE
         system = self._system_status, self._system_unregister, "SystemRegions"

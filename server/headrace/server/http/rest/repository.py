@@ -30,7 +30,6 @@ class RepositoryRoutes:
         self._bodies = bodies
 
     def rows(self) -> list[RouteRow]:
-        """All paths."""
         return [
             RouteRow(
                 "POST",

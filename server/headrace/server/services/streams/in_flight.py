@@ -77,13 +77,11 @@ class InFlight(dict[Hashable, "Cancel | None"]):
         return NOTHING if reserved is None else reserved
 
     def cancel(self, key: Hashable, error: HeadraceError) -> None:
-        """Cancels a request if it is in flight."""
         cancel = self.get(key)
         if cancel is not None:
             cancel(error)
 
     def cancel_all(self, error: HeadraceError) -> None:
-        """Cancels all requests."""
         for cancel in list(self.values()):
             if cancel is not None:
                 cancel(error)

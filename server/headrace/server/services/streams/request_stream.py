@@ -226,7 +226,6 @@ class RequestStream(ABC):
         self._end_if_idle()
 
     def cancel_all(self, error: HeadraceError) -> None:
-        """Cancels all requests in flight."""
         self._in_flight.cancel_all(error)
 
     def _take(self, messages: Iterator[bytes]) -> Awaitable[None] | None:

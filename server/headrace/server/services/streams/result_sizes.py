@@ -162,5 +162,4 @@ class ResultSizes:
 
 
 def shapes_of(inputs: Mapping[str, Any]) -> dict[str, Sequence[int]]:
-    """The shapes of the inputs that have one."""
     return {name: value.shape for name, value in inputs.items() if hasattr(value, "shape")}

@@ -103,14 +103,12 @@ class Connections:
         return NativeConnection(self, peer, user)
 
     def entered(self, connection: NativeConnection) -> None:
-        """Counts a connection."""
         self._open.add(connection)
         self.count += 1
         if self._timer is None:
             self._timer = self.loop.call_later(_LOOK_SECONDS, self._look)
 
     def left(self, connection: NativeConnection) -> None:
-        """Forgets a connection."""
         if connection in self._open:
             self._open.discard(connection)
             self.count -= 1
