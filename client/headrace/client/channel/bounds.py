@@ -39,7 +39,6 @@ def set_up(connected: socket.socket) -> None:
     """Sets the options of a connection's socket."""
     if connected.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", _KEEP_IDLE_SECONDS),

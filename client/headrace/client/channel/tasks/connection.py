@@ -186,10 +186,6 @@ class LoopConnection(ChannelConnection):
                 self.loop.remove_writer(self._socket)
         super()._ended()
 
-    def retire(self) -> None:
-        """Takes no more calls, and ends with the last one."""
-        self._retire()
-
     def close(self) -> None:
         """Ends the connection at once. Idempotent."""
         self._end(closed())

@@ -467,12 +467,6 @@ class SharedConnection(ChannelConnection):
         if not self.is_read and not self._is_written:
             self._socket.close()
 
-    def retire(self) -> None:
-        """Takes no more calls, and ends with the last one."""
-        with self._lock:
-            self._retire()
-        self._do_due()
-
     def close(self) -> None:
         """Ends the connection at once. Idempotent."""
         with self._lock:
