@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, SupportsIndex, TypeAlias, overload
+
+from headrace.wire import dtypes
 
 Shape: TypeAlias = "tuple[int | str | None, ...]"
 
@@ -30,6 +33,17 @@ class Port:
     optional: bool = False
     layout: str = ""
     classes: tuple[str, ...] | tuple[int, ...] = ()
+
+
+def size_bytes(port: Port) -> int | None:
+    """The bytes of a tensor in memory; None if its type, or a size in its shape, is not fixed."""
+    shape = port.shape
+    if port.kind != "tensor" or port.dtype in ("string", "unknown") or shape is None:
+        return None
+    sizes = [size for size in shape if isinstance(size, int)]
+    if len(sizes) < len(shape):
+        return None
+    return math.prod(sizes) * dtypes.numpy_type(dtypes.parse_name(port.dtype)).itemsize
 
 
 class Ports(tuple[Port, ...]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from headrace.client.info import Port
-from headrace.wire import dtypes
 
 _SIZE = 24
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
@@ -32,17 +31,6 @@ def _size_text(size: int | str | None) -> str:
     if isinstance(size, int) or (size and size.isidentifier() and len(size) <= _SIZE):
         return str(size)
     return "?"
-
-
-def size_bytes(port: Port) -> int | None:
-    """The bytes of a tensor in memory; None if its type, or a size in its shape, is not fixed."""
-    shape = port.shape
-    if port.kind != "tensor" or port.dtype in ("string", "unknown") or shape is None:
-        return None
-    sizes = [size for size in shape if isinstance(size, int)]
-    if len(sizes) < len(shape):
-        return None
-    return math.prod(sizes) * dtypes.numpy_type(dtypes.parse_name(port.dtype)).itemsize
 
 
 def bytes_text(count: int | None) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from headrace.client.info import Port, Ports
+from headrace.client.info import Ports, size_bytes
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire import dtypes
 from headrace.wire.codec import ATTACHMENT_BYTES
 
 MAX_KNOWN: Final = 64
@@ -25,7 +23,8 @@ class OutputSizes:
 
     def __init__(self, outputs: Ports) -> None:
         self._names = outputs.names
-        self._fixed = {port.name: size for port in outputs if (size := _bytes(port)) is not None}
+        sizes = {port.name: size_bytes(port) for port in outputs}
+        self._fixed = {name: size for name, size in sizes.items() if size is not None}
         self._last: dict[Shapes, dict[str, int]] = {}
 
     def expected(self, request: pb.InferRequest) -> dict[str, int]:
@@ -54,13 +53,3 @@ class OutputSizes:
 
 def _shapes(request: pb.InferRequest) -> Shapes:
     return tuple((value.name, tuple(value.tensor.shape)) for value in request.inputs)
-
-
-def _bytes(port: Port) -> int | None:
-    """The bytes of a port's tensor; None if that is not certain."""
-    if port.kind != "tensor" or port.shape is None or port.dtype in ("string", "unknown"):
-        return None
-    sizes = [size for size in port.shape if isinstance(size, int)]
-    if len(sizes) < len(port.shape):
-        return None
-    return math.prod(sizes) * dtypes.numpy_type(dtypes.parse_name(port.dtype)).itemsize

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from headrace.client.cli.texts import bytes_text, counted, size_bytes, type_text, visible
-from headrace.client.info import Graph, Port, QueryResult, UnsupportedLayer
+from headrace.client.cli.texts import bytes_text, counted, type_text, visible
+from headrace.client.info import Graph, Port, QueryResult, UnsupportedLayer, size_bytes
 
 MAX_LAYERS: Final = 60
 """Networks with more layers are drawn as a box for each subgraph unless asked otherwise."""

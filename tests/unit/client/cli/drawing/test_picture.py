@@ -9,8 +9,8 @@ import pytest
 from headrace.client import ExecutableLayer, Graph, Port, QueryResult, Subgraph, UnsupportedLayer
 from headrace.client.cli.drawing import colours
 from headrace.client.cli.drawing.picture import Box, Line, Picture, picture
-from headrace.client.cli.texts import bytes_text, describe, size_bytes, type_text, visible
-from headrace.client.info import Ports
+from headrace.client.cli.texts import bytes_text, describe, type_text, visible
+from headrace.client.info import Ports, size_bytes
 
 
 def layer(
