@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from headrace.client.errors import bad_reply
 from headrace.client.info import (
@@ -22,6 +23,8 @@ from headrace.client.info import (
 )
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import dtypes
+
+T = TypeVar("T")
 
 
 def port(message: pb.PortInfo) -> Port:
@@ -43,41 +46,24 @@ def port(message: pb.PortInfo) -> Port:
 
 
 def network_info(message: pb.NetworkInfo) -> NetworkInfo:
-    state = _enum_name(pb.NetworkState, message.state)
-    return NetworkInfo(
-        name=message.name,
-        device=message.device,
-        generation=message.generation,
-        state=state.removeprefix("NETWORK_"),
-        reason=message.reason,
+    return _copied(
+        NetworkInfo,
+        message,
+        state=_enum_name(pb.NetworkState, message.state).removeprefix("NETWORK_"),
         inputs=Ports(map(port, message.inputs)),
         outputs=Ports(map(port, message.outputs)),
         config=dict(message.config),
-        load_seconds=message.load_seconds,
-        from_cache=message.from_cache,
-        notes=tuple(message.notes),
         states=dict(message.states),
-        execution_devices=tuple(message.execution_devices),
-        origin=message.origin,
         version=message.version or "1",  # an older server does not send it
-        replicas=tuple(message.replicas),
         metadata=dict(message.metadata),
-        memory_bytes=message.memory_bytes,
         idle_seconds=_idle_seconds(message),
     )
 
 
 def repository_version(message: pb.RepositoryVersion) -> RepositoryVersion:
     state = _enum_name(pb.NetworkState, message.state).removeprefix("NETWORK_")
-    return RepositoryVersion(
-        name=message.name,
-        version=message.version,
-        state="" if state == "STATE_UNSPECIFIED" else state,
-        reason=message.reason,
-        share=message.share,
-        memory_bytes=message.memory_bytes,
-        idle_seconds=_idle_seconds(message),
-    )
+    state = "" if state == "STATE_UNSPECIFIED" else state
+    return _copied(RepositoryVersion, message, state=state, idle_seconds=_idle_seconds(message))
 
 
 def _idle_seconds(message: pb.NetworkInfo | pb.RepositoryVersion) -> float | None:
@@ -85,41 +71,24 @@ def _idle_seconds(message: pb.NetworkInfo | pb.RepositoryVersion) -> float | Non
 
 
 def executable_layer(message: pb.ExecutableLayer) -> ExecutableLayer:
-    return ExecutableLayer(
-        name=message.name,
-        op_type=message.op_type,
-        domain=message.domain,
-        device=message.device,
-        inputs=tuple(message.inputs),
-        outputs=tuple(message.outputs),
-        original_layers=tuple(message.original_layers),
-    )
+    return _copied(ExecutableLayer, message)
 
 
 def layer_profiles(messages: Iterable[pb.LayerProfile]) -> list[LayerProfile]:
-    return [
-        LayerProfile(
-            layer=message.layer,
-            op_type=message.op_type,
-            device=message.device,
-            execution_type=message.execution_type,
-            seconds=message.seconds,
-            original_layers=tuple(message.original_layers),
-            subgraph=message.subgraph,
-        )
-        for message in messages
-    ]
+    return [_copied(LayerProfile, message) for message in messages]
 
 
 def device(message: pb.DeviceInfo) -> Device:
-    return Device(
-        name=message.name,
-        state=_enum_name(pb.DeviceState, message.state),
-        reason=message.reason,
-        full_name=message.full_name,
-        device_ids=tuple(message.device_ids),
-        backend_version=message.backend_version,
-    )
+    return _copied(Device, message, state=_enum_name(pb.DeviceState, message.state))
+
+
+def _copied(kind: type[T], message: Any, **others: Any) -> T:
+    """A dataclass with the fields of a message that have the same names, and with `others`."""
+    for each in fields(kind):  # type: ignore[arg-type]
+        if each.name not in others:
+            value = getattr(message, each.name)
+            others[each.name] = value if isinstance(value, str | int | float) else tuple(value)
+    return kind(**others)
 
 
 def query_result(message: pb.QueryNetworkReply) -> QueryResult:
