@@ -159,39 +159,35 @@ def late(target: object) -> Error:
     return from_call(CallFailed(grpc.StatusCode.DEADLINE_EXCEEDED, ""), target)
 
 
+def precondition(message: str, reason: str) -> FailedPrecondition:
+    """The error for a call that this client cannot make now."""
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    return FailedPrecondition(ErrorDetails(code, message, reason=reason))
+
+
 def client_closed() -> FailedPrecondition:
     """The error for a call on a client after its `close`."""
-    message = "the client is closed; make a new one"
-    return FailedPrecondition(
-        ErrorDetails(grpc.StatusCode.FAILED_PRECONDITION, message, reason="CLIENT_CLOSED")
-    )
+    return precondition("the client is closed; make a new one", "CLIENT_CLOSED")
 
 
 def failed_to_load(network: str, reason: str) -> FailedPrecondition:
     """The error for a request to a network that had failed to load when it was looked up."""
-    message = f"network {network!r} failed to load: {reason}"
-    return FailedPrecondition(
-        ErrorDetails(grpc.StatusCode.FAILED_PRECONDITION, message, reason="FAILED_PRECONDITION")
-    )
+    return precondition(f"network {network!r} failed to load: {reason}", "FAILED_PRECONDITION")
 
 
 def forked() -> FailedPrecondition:
     """The error for whatever belongs to the process that this one was forked from."""
-    message = (
+    return precondition(
         "this belongs to the process that this one was forked from; begin it again in this one, "
-        "whose clients have connections of their own"
-    )
-    return FailedPrecondition(
-        ErrorDetails(grpc.StatusCode.FAILED_PRECONDITION, message, reason="FORKED")
+        "whose clients have connections of their own",
+        "FORKED",
     )
 
 
 def still_loading(network: str) -> FailedPrecondition:
     """The error for a request to a network that was still loading when it was looked up."""
     message = f"network {network!r} was still loading when it was looked up; look it up again"
-    return FailedPrecondition(
-        ErrorDetails(grpc.StatusCode.FAILED_PRECONDITION, message, reason="NETWORK_LOADING")
-    )
+    return precondition(message, "NETWORK_LOADING")
 
 
 def bad_reply(cause: CodecError | str) -> Internal:

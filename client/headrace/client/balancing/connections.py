@@ -18,7 +18,7 @@ from headrace.client.balancing.attempts import at
 from headrace.client.balancing.fleet import Fleet, Server
 from headrace.client.balancing.options import Balancing
 from headrace.client.channel.connecting.names import parse
-from headrace.client.errors import Error, FailedPrecondition, Unavailable, from_details, invalid
+from headrace.client.errors import Error, Unavailable, from_details, invalid
 from headrace.client.forks import tell_of_forks
 from headrace.client.info import NetworkInfo
 from headrace.client.plans import client_plans
@@ -239,8 +239,7 @@ def refuse(method: str, servers: Sequence[Server]) -> NoReturn:
         f"{method} is about one server, and this client has {several}; "
         f"call it on client.server({example!r})"
     )
-    code = grpc.StatusCode.FAILED_PRECONDITION
-    raise FailedPrecondition(ErrorDetails(code, message, reason="SEVERAL_SERVERS"))
+    raise errors.precondition(message, "SEVERAL_SERVERS")
 
 
 def agreed(results: Sequence[tuple[str, Any]]) -> list[Any]:

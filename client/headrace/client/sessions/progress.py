@@ -13,7 +13,6 @@ from headrace.client.errors import Error, FailedPrecondition
 from headrace.client.inputs import RequestEncoder
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import Buffer
-from headrace.wire.errors import ErrorDetails
 from headrace.wire.request import MAX_ID_LENGTH
 
 _NOT_OPEN: Final = "session.id"
@@ -139,9 +138,7 @@ class SessionProgress:
         return self._refused(f"takes no such call now: {why}", "BUSY")
 
     def _refused(self, why: str, reason: str) -> FailedPrecondition:
-        code = grpc.StatusCode.FAILED_PRECONDITION
-        text = f"session {self.id!r} {why}"
-        return FailedPrecondition(ErrorDetails(code, text, reason=f"SESSION_{reason}"))
+        return errors.precondition(f"session {self.id!r} {why}", f"SESSION_{reason}")
 
 
 def is_not_open(error: BaseException | None) -> bool:
