@@ -206,15 +206,7 @@ def import_network(
 
 
 def network(name: str, version: str = "", *, timeout: float | None = None) -> Plan[NetworkInfo]:
-    """A network that is already loaded.
-
-    Args:
-        version: the version that all requests go to. By default each request goes to the version
-            that serves when it comes.
-
-    Raises:
-        NotFound: no network has this name or this version.
-    """
+    """A network that is already loaded, or one version of it."""
     request = pb.GetNetworkRequest(name=name, version=version)
     reply: pb.GetNetworkReply = yield CallMethod("GetNetwork", request, timeout)
     return replies.network_info(reply.info)
