@@ -11,6 +11,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeAlias
 
 import typer
@@ -60,6 +61,15 @@ def fail(message: str, error: errors.Error | None = None) -> NoReturn:
     """Ends the program with exit status 1 and one line on the standard error, JSON after
     ``--json``. `error` has more details than the message."""
     raise CommandFailure(message, error.details if error is not None else None)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Ends the program if the file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        fail(f"cannot write {path}: {error.strerror or error}")
 
 
 def note(message: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from headrace.client import Network, NetworkInfo
+from headrace.client import Network
 from headrace.client.cli import console, model_options
 from headrace.client.cli.console import SERVER, AsJson, Server
 from headrace.client.cli.model_options import (
@@ -70,7 +70,7 @@ def networks(server: Server = SERVER, as_json: AsJson = False) -> None:
     with console.connected(server) as client:
         infos = [network.info for network in client.networks()]
     if as_json:
-        console.print_json([_as_dict(network) for network in infos])
+        console.print_json([dataclasses.asdict(network) for network in infos])
         return
     columns = ["NETWORK", "VERSION", "DEVICE", "STATE", "INPUTS", "OUTPUTS", "REASON"]
     rows = [
@@ -126,10 +126,8 @@ def export(
     """Write a compiled network to a file, for `headrace import`."""
     with console.connected(server) as client, console.progress("exporting", quiet=as_json):
         blob = client.network(network).export()
-    try:
+    with console.writing(output):
         output.write_bytes(blob)
-    except OSError as error:
-        console.fail(f"cannot write {output}: {error.strerror or error}")
     if as_json:
         console.print_json({"network": network, "file": str(output), "size_bytes": len(blob)})
     else:
@@ -164,14 +162,10 @@ def import_(
     _print_loaded(network, as_json=as_json)
 
 
-def _as_dict(network: NetworkInfo) -> dict[str, Any]:
-    return dataclasses.asdict(network)
-
-
 def _print_loaded(network: Network, *, as_json: bool) -> None:
     info = network.info
     if as_json:
-        console.print_json(_as_dict(info))
+        console.print_json(dataclasses.asdict(info))
         return
     cached = ", from cache" if info.from_cache else ""
     fields = [("network", info.name), ("device", info.device)]

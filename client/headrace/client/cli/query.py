@@ -114,10 +114,8 @@ def _draw(result: QueryResult, title: str, files: dict[str, Path], *, full: bool
         if str(path) == "-":
             typer.echo(data, nl=False)
             continue
-        try:
+        with console.writing(path):
             path.write_bytes(data)
-        except OSError as error:
-            console.fail(f"cannot write {path}: {error.strerror or error}")
 
 
 def _print_json(result: QueryResult) -> None:

@@ -174,7 +174,9 @@ def benchmark(
     name = network or repository or (model.stem if model is not None else "")
     report = Report(name, loaded.info, _describe(plan), results)
     if plot_file is not None:
-        _plot(report, plot_file)
+        title = f"{name} on {loaded.info.device}, {report.load}"
+        with console.writing(plot_file):
+            plot(results, title, plot_file)
     if as_json:
         console.print_json(as_dict(report, plot_file))
     else:
@@ -263,11 +265,3 @@ def _describe(plan: _Plan) -> str:
         when = "at random times" if plan.load.poisson else "at equal distances"
         return f"{plan.load.per_second:g} requests a second {when}"
     return "1 caller" if plan.load == 1 else f"{plan.load} callers"
-
-
-def _plot(report: Report, path: Path) -> None:
-    title = f"{report.name} on {report.network.device}, {report.load}"
-    try:
-        plot(report.results, title, path)
-    except OSError as error:
-        console.fail(f"cannot write {path}: {error.strerror or error}")

@@ -121,7 +121,8 @@ def tune(
         trials = asyncio.run(_tune(server, plan, update))
     choice = chosen(trials, target)
     if plot_file is not None:
-        _plot(trials, choice, target, network, plot_file)
+        with console.writing(plot_file):
+            plot(trials, choice, target, network, plot_file)
     if file is not None:
         file.write(choice.candidate)
     if as_json:
@@ -238,13 +239,6 @@ def _seconds(text: str) -> float:
     if matched is None or not (number := float(matched[1])):
         raise typer.BadParameter(f"{text!r} is no duration, as 20ms or 0.5s", param_hint="--p99")
     return number * _UNITS[matched[2]]
-
-
-def _plot(trials: Sequence[Trial], choice: Trial, target: float, network: str, path: Path) -> None:
-    try:
-        plot(trials, choice, target, network, path)
-    except OSError as error:
-        console.fail(f"cannot write {path}: {error.strerror or error}")
 
 
 def _as_dict(network: str, trials: Sequence[Trial], choice: Trial, target: float) -> dict[str, Any]:

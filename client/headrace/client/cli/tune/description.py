@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.client.cli.console import fail
+from headrace.client.cli.console import fail, writing
 from headrace.client.cli.tune.candidates import Variant
 
 if TYPE_CHECKING:
@@ -42,10 +42,8 @@ class DescriptionFile:
         said["device"] = choice.device
         if choice.config:
             said.setdefault("config", tomlkit.table()).update(choice.config)
-        try:
+        with writing(self.path):
             self._replace(tomlkit.dumps(said))
-        except OSError as error:
-            fail(f"cannot write {self.path}: {error.strerror or error}")
 
     def _read(self) -> TOMLDocument:
         import tomlkit  # slow to import
