@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 
@@ -25,6 +25,7 @@ C = TypeVar("C", bound=Calls[Any])
 File: TypeAlias = str | os.PathLike[str]
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
+_MAX_TOKEN_BYTES: Final = 1 << 16
 _TOKEN = re.compile(r"[!-~]{1,8000}")  # what fits into gRPC's metadata
 
 
@@ -167,6 +168,19 @@ def endpoint_of(target: Any, *security: Any, insecure: bool) -> Endpoint:
     if isinstance(target, Endpoint):
         return target
     return Endpoint(target, *security, allow_insecure=insecure)
+
+
+def read_token(file: File) -> str:
+    """The token in a file.
+
+    Raises:
+        InvalidArgument: the file cannot be read.
+    """
+    try:
+        with Path(file).open("rb") as opened:
+            return opened.read(_MAX_TOKEN_BYTES).decode("utf-8", "replace").strip()
+    except OSError as error:
+        raise invalid("token", f"cannot read {os.fspath(file)}: {error.strerror}") from error
 
 
 def _checked(token: object) -> str:

@@ -17,9 +17,9 @@ from headrace.client import errors
 from headrace.client.balancing import Balancing
 from headrace.client.balancing.addresses import is_several, name_of
 from headrace.client.balancing.options import POLICIES
+from headrace.client.security import read_token
 
 _VARIABLE: Final = "HEADRACE_TOKEN"
-_MAX_TOKEN_BYTES: Final = 1 << 16
 
 _Policy = StrEnum("_Policy", {each.upper(): each for each in POLICIES})  # type: ignore[misc]
 
@@ -145,13 +145,5 @@ def arguments(server: str) -> dict[str, Any]:
             raise errors.invalid(
                 "token", f"there are two tokens: --token-file and {_VARIABLE}; give one of them"
             )
-        token = _read(file)
+        token = read_token(file)
     return {**given, "token": token}
-
-
-def _read(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            return opened.read(_MAX_TOKEN_BYTES).decode("utf-8", "replace").strip()
-    except OSError as error:
-        raise errors.invalid("token", f"cannot read {file}: {error.strerror}") from error

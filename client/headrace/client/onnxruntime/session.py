@@ -36,6 +36,7 @@ from headrace.client.onnxruntime.refusals import METHODS, refusing
 from headrace.client.options import ConfigValue
 from headrace.client.outputs import Outputs
 from headrace.client.request import InferRequest
+from headrace.client.security import read_token
 from headrace.client.sync import Client, Network
 from headrace.wire.errors import ErrorDetails
 
@@ -273,10 +274,7 @@ def _connected(target: str | None) -> Client:
         if token:
             two = "there are two tokens: HEADRACE_TOKEN and HEADRACE_TOKEN_FILE; set one of them"
             raise invalid("token", two)
-        try:
-            token = Path(file).read_text().strip()
-        except OSError as error:
-            raise invalid("token", f"cannot read {file}: {error.strerror}") from error
+        token = read_token(file)
     return Client(
         target or environ.get("HEADRACE_SERVER") or DEFAULT_TARGET,
         timeout=math.inf,
