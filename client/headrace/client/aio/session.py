@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from headrace.client import errors
 from headrace.client.aio.infer_many import InferMany
@@ -14,21 +14,11 @@ from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.outputs import Outputs
 from headrace.client.plans import infer_plans
-from headrace.client.plans.plan import Budget, Plan
+from headrace.client.plans.plan import Budget
 from headrace.client.sessions.progress import SessionProgress, is_not_open
 from headrace.client.sessions.shared import AnySession
 from headrace.client.shared_memory.loan import Loan, Packed
 from headrace.client.shared_memory.sharing import Sharing
-from headrace.client.transport import TaskCalls
-
-
-class _Client(Protocol):
-    @property
-    def endpoint(self) -> object: ...
-
-    @property
-    def calls(self) -> TaskCalls: ...
-    async def run(self, steps: Plan[Outputs]) -> Outputs: ...
 
 
 class Session(AnySession[Coroutine[Any, Any, Outputs], InferRequest, InferMany]):
@@ -43,7 +33,7 @@ class Session(AnySession[Coroutine[Any, Any, Outputs], InferRequest, InferMany])
 
     def __init__(
         self,
-        client: _Client,
+        client: Any,
         progress: SessionProgress,
         timeout_seconds: float,
         sharing: Sharing | None,

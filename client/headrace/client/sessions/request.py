@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent import futures
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from headrace.client import errors
 from headrace.client.channel.channel import CallFailed
@@ -14,17 +14,6 @@ from headrace.client.plans.plan import Budget, seconds
 from headrace.client.request import InferRequest
 from headrace.client.shared_memory.call import started
 from headrace.client.shared_memory.loan import Loan, Packed
-from headrace.client.transport import ThreadCalls
-
-
-class CallingClient(Protocol):
-    """The part of a client that makes calls."""
-
-    @property
-    def endpoint(self) -> object: ...
-
-    @property
-    def calls(self) -> ThreadCalls: ...
 
 
 class SessionRequest(InferRequest):
@@ -37,7 +26,7 @@ class SessionRequest(InferRequest):
 
     def __init__(
         self,
-        client: CallingClient,
+        client: Any,
         packed: Packed,
         budget: Budget,
         ended: Callable[[BaseException | None], object],

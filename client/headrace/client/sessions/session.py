@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
@@ -15,17 +15,13 @@ from headrace.client.forks import tell_of_forks
 from headrace.client.infer_many import InferMany
 from headrace.client.outputs import Outputs
 from headrace.client.plans import infer_plans
-from headrace.client.plans.plan import Budget, Plan
+from headrace.client.plans.plan import Budget
 from headrace.client.request import InferRequest
 from headrace.client.sessions.progress import SessionProgress, is_not_open
-from headrace.client.sessions.request import CallingClient, SessionRequest
+from headrace.client.sessions.request import SessionRequest
 from headrace.client.sessions.shared import AnySession
 from headrace.client.shared_memory.loan import Packed
 from headrace.client.shared_memory.sharing import Sharing
-
-
-class _Client(CallingClient, Protocol):
-    def run(self, steps: Plan[Outputs]) -> Outputs: ...
 
 
 class Session(AnySession[Outputs, InferRequest, InferMany]):
@@ -45,7 +41,7 @@ class Session(AnySession[Outputs, InferRequest, InferMany]):
 
     def __init__(
         self,
-        client: _Client,
+        client: Any,
         progress: SessionProgress,
         timeout_seconds: float,
         sharing: Sharing | None,
