@@ -211,11 +211,11 @@ docs: $(INSTALLED)
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky docs .cache/docs
 
 benchmark: $(INSTALLED) $(MAGIKA)
-	@set -e; for each in $(filter-out %bench_auto.py %bench_loads.py %bench_memory.py %bench_peers.py %bench_placement.py %bench_ray.py %bench_tune.py,$(wildcard tools/benchmark/bench_*.py)); do $(BIN)/python $$each; done
+	@set -e; for each in $(filter-out $(addprefix bench_,auto loads memory peers placement ray tune),$(basename $(notdir $(wildcard tools/benchmark/bench_*.py)))); do $(BIN)/python -m tools.benchmark.$$each; done
 
 # A minute and a half of two cores.
 profile: $(INSTALLED)
-	@$(BIN)/python tools/benchmark/sample.py
+	@$(BIN)/python -m tools.benchmark.sample
 
 # A quarter of an hour of two cores, with nothing else on them. ARGS=--quick takes two minutes and only
 # shows that all works. The peers' rows need `make benchmark-peers`.
@@ -225,27 +225,27 @@ benchmark-report: $(INSTALLED)
 # Half an hour of two cores, with nothing else on them. It goes on where it was ended, from
 # .cache/placement.json.
 benchmark-choices: $(INSTALLED) $(ZOO)
-	@$(BIN)/python tools/benchmark/bench_auto.py
-	@$(BIN)/python tools/benchmark/bench_placement.py
+	@$(BIN)/python -m tools.benchmark.bench_auto
+	@$(BIN)/python -m tools.benchmark.bench_placement
 
 # Forty minutes of two cores, with nothing else on them; ARGS="khmersm/model.onnx" takes two minutes.
 benchmark-tune: $(INSTALLED) $(ZOO)
-	@$(BIN)/python tools/benchmark/bench_tune.py $(ARGS)
+	@$(BIN)/python -m tools.benchmark.bench_tune $(ARGS)
 
 # A quarter of an hour of two cores; ARGS="--networks 12" takes two minutes.
 benchmark-loads: $(INSTALLED) $(ZOO)
-	@$(BIN)/python tools/benchmark/bench_loads.py $(ARGS)
+	@$(BIN)/python -m tools.benchmark.bench_loads $(ARGS)
 
 # Two minutes of two cores; ARGS="100 100 2048 600" takes a quarter of an hour and 10 GB of disk.
 benchmark-memory: $(INSTALLED) $(CLIENTS)
-	@$(BIN)/python tools/benchmark/bench_memory.py $(ARGS)
+	@$(BIN)/python -m tools.benchmark.bench_memory $(ARGS)
 
 benchmark-peers: $(INSTALLED) .venv-kserve/.installed .venv-mlserver/.installed
-	@$(BIN)/python tools/benchmark/bench_peers.py $(ARGS)
+	@$(BIN)/python -m tools.benchmark.bench_peers $(ARGS)
 
 # Two minutes of two cores.
 benchmark-ray: .venv-ray/.installed
-	@.venv-ray/bin/python tools/benchmark/bench_ray.py
+	@.venv-ray/bin/python -m tools.benchmark.bench_ray
 
 # Two minutes on two idle cores for CPU and TEMPLATE. ARGS="--device CPU" asks one device alone,
 # ARGS=--update takes what it finds for what is expected.

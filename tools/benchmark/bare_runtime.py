@@ -1,7 +1,7 @@
 """The floor with ONNX Runtime behind it: grpc.aio on uvloop; a call runs a network. Nothing is
 parsed, checked, queued or counted.
 
-Usage: bare_runtime.py MODEL [THREADS]. Prints its address when ready. The network runs on constant
+Usage: bare_runtime MODEL [THREADS]. Prints its address when ready. The network runs on constant
 values on the event loop, and a call gets its own bytes back. With THREADS, the last bytes of a call
 are the network's only input, so many threads run the network, and a call gets its first output's
 bytes: as little as a server for images can do.
@@ -14,15 +14,12 @@ import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import grpc
 import numpy as np
 import onnxruntime
 import uvloop
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.runtime.system.allocator import tune_allocator
 from tools.benchmark.echo_server import serve

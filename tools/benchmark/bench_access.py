@@ -6,12 +6,9 @@ Each round asks all servers in turns. The figures are medians of the rounds.
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import grpc
 import numpy as np

@@ -1,6 +1,6 @@
 """AUTO beside each device that it chooses from, on twelve networks of the zoo, for both hints.
 
-Usage: bench_auto.py [--devices CPU,OPENVINO] [NETWORK ...]. The networks are those of `make zoo`,
+Usage: bench_auto [--devices CPU,OPENVINO] [NETWORK ...]. The networks are those of `make zoo`,
 in ``.cache/zoo``. Each is loaded on AUTO with all devices, and twice on each device. When AUTO has
 measured it, all run in turns: one request alone, or with PERFORMANCE_HINT=THROUGHPUT as many as
 fill the streams. Nothing is batched, because each load decides on that for itself: two loads of one
@@ -19,15 +19,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Final, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.runtime.core import Core
 from headrace.runtime.device.executable_network import ExecutableNetwork

@@ -6,12 +6,9 @@ from __future__ import annotations
 
 import itertools
 import resource
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.client import Client
 from headrace.client.balancing import Balancing

@@ -8,7 +8,7 @@ machine too; that of the client is not in it.
 
 The shorter the text, the more of a run is reading the weights, which a batch does once.
 
-Usage: bench_batch.py [ROUNDS [TOKENS …]]
+Usage: bench_batch [ROUNDS [TOKENS …]]
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 import onnxruntime

@@ -15,8 +15,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 import psutil
 
 from headrace.client import Client

@@ -18,8 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 import numpy as np
 import psutil
 

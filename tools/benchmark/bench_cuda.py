@@ -14,8 +14,6 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 import numpy as np
 import onnxruntime
 import psutil
@@ -51,7 +49,15 @@ def alone(path: str, batch: int, seconds: float) -> None:
 
 
 def in_process(model: Path, batch: int) -> Load:
-    command = [sys.executable, __file__, "alone", str(model), str(batch), str(SECONDS)]
+    command = [
+        sys.executable,
+        "-m",
+        "tools.benchmark.bench_cuda",
+        "alone",
+        str(model),
+        str(batch),
+        str(SECONDS),
+    ]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     runs, took, used = out.split()
     return Load(int(runs), float(took), float(used))

@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 import numpy as np
 import onnx
 from onnx import helper

@@ -5,7 +5,7 @@ All are in one server, and are asked in turns within the same minute; figures ar
 medians of the rounds' ratios. Processor time is the server's and the worker's together; the client
 takes time of the same processors and is not in it. Memory is what the processes alone hold (USS).
 
-``bench_isolation.py DEVICE ROUNDS CASE`` measures one device, in as many rounds, in cases whose
+``bench_isolation DEVICE ROUNDS CASE`` measures one device, in as many rounds, in cases whose
 names begin so.
 """
 
@@ -18,8 +18,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 import onnx

@@ -5,7 +5,7 @@ until nothing is left to do. The floor is `onnxruntime.InferenceSession(path)` a
 process of its own, in turns. Each first load and each query is of a file that the server has never
 seen.
 
-Usage: bench_loads.py [--device DEVICE] [--most-bytes N] [--networks N] [PATTERN...]
+Usage: bench_loads [--device DEVICE] [--most-bytes N] [--networks N] [PATTERN...]
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import onnx
 import psutil

@@ -2,7 +2,7 @@
 
 E is the processor time of a bare grpc.aio and uvloop echo of the same bytes and callers over TCP,
 in the same run. The server's processor time a request is shown as a multiple of E. Each round asks
-all in turns; figures are medians of the rounds. ``bench_local.py ROWS...`` takes other sizes, in
+all in turns; figures are medians of the rounds. ``bench_local ROWS...`` takes other sizes, in
 rows of 4 KiB.
 """
 
@@ -14,8 +14,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import psutil
 

@@ -1,6 +1,6 @@
 """More networks than memory: Triton's client asks for networks at random, by Zipf's law.
 
-Usage: bench_memory.py [NETWORKS MEGABYTES BUDGET SECONDS [FOLDER [CACHE [GROUP]]]]. There are so
+Usage: bench_memory [NETWORKS MEGABYTES BUDGET SECONDS [FOLDER [CACHE [GROUP]]]]. There are so
 many networks of so many megabytes, behind a budget of so many MiB, and 16 callers ask for so many
 seconds. The networks lie in FOLDER, where they are made if they are not there yet; without it, in a
 temporary folder. CACHE is the server's ``--cache-dir``, which it has none without; the key that
@@ -28,8 +28,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 import onnx

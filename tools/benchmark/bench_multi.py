@@ -10,14 +10,10 @@ do not depend on is how long the devices' streams are busy: MULTI loses what the
 from __future__ import annotations
 
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 

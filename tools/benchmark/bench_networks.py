@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 import numpy as np
 import onnx
 import psutil
@@ -28,7 +26,6 @@ from tools.benchmark.mobilenet_v2 import mobilenet_v2
 from tools.benchmark.resnet50 import resnet50
 from tools.benchmark.servers import (
     ECHO,
-    HERE,
     INFER,
     Compared,
     Load,
@@ -90,7 +87,7 @@ class Figures(NamedTuple):
 
 
 def in_process(model: Path, seconds: float) -> Load:
-    command = [sys.executable, str(HERE / "inprocess.py"), str(model), str(seconds)]
+    command = [sys.executable, "-m", "tools.benchmark.inprocess", str(model), str(seconds)]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     runs, took, used = out.split()
     return Load(int(runs), float(took), float(used))
@@ -114,7 +111,7 @@ def measure(
             network = client.load_network(
                 case.build(), device="CPU", name="measured", preprocessing=case.preprocessing
             )
-            with running(str(HERE / "bare_runtime.py"), str(model), str(STREAMS)) as bare:
+            with running("-m", "tools.benchmark.bare_runtime", str(model), str(STREAMS)) as bare:
                 found = [
                     (
                         in_process(model, seconds),

@@ -13,15 +13,12 @@ from __future__ import annotations
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import grpc
 import numpy as np
@@ -129,7 +126,7 @@ def start(stack: ExitStack, folder: Path) -> list[Target]:
     model = folder / "model.onnx"
     model.write_bytes(network("Add", (1, 16)).SerializeToString())
     echo = stack.enter_context(running(str(HERE / "echo_server.py")))
-    bare = stack.enter_context(running(str(HERE / "bare_runtime.py"), str(model)))
+    bare = stack.enter_context(running("-m", "tools.benchmark.bare_runtime", str(model)))
     ours = stack.enter_context(headrace())
     with Client(ours[0]) as client:
         client.load_network(network("Add", (1, 16)), device="CPU", name="tiny")

@@ -12,7 +12,7 @@ failed. So a run can be ended at any time and goes on later; the small networks 
 takes at most `LOAD_SECONDS`.
 All that is in the file is printed as a table in Markdown.
 
-Usage: bench_placement.py [RESULTS [NETWORK...]]
+Usage: bench_placement [RESULTS [NETWORK...]]
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core

@@ -7,7 +7,7 @@ Three servers run at once, and each round asks them one after another:
 - Serve's own way: its Python proxy and a replica together, whose method only returns a reply. It
   runs no network, so headrace behind that proxy would cost more.
 
-Usage: bench_ray.py, or bench_ray.py host haproxy|proxy, which is what it starts itself. `make
+Usage: bench_ray, or bench_ray host haproxy|proxy, which is what it starts itself. `make
 benchmark-ray` has the environment that it needs.
 """
 
@@ -23,8 +23,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import psutil
 
@@ -98,7 +96,7 @@ def main() -> None:
 def cluster(kind: str) -> Iterator[tuple[str, Processes]]:
     """The address of a cluster, and the processes that handle its requests."""
     os.environ["RAY_SERVE_ENABLE_HA_PROXY"] = str(int(kind == "haproxy"))
-    with running(__file__, "host", kind) as (line, _):
+    with running("-m", "tools.benchmark.bench_ray", "host", kind) as (line, _):
         facts = json.loads(line)
         yield facts["address"], Processes(facts["raylet"], HANDLERS[kind])
 

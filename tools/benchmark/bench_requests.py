@@ -7,14 +7,11 @@ echo too. So each round asks three processes of either, in turns, and compares t
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 import onnx

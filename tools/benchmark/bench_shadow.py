@@ -1,6 +1,6 @@
 """What a shadow costs the callers of a network.
 
-Usage: bench_shadow.py [--callers 2] [--megabytes 16] [--rounds 30] [--seconds 2] [--percent 5]. So
+Usage: bench_shadow [--callers 2] [--megabytes 16] [--rounds 30] [--seconds 2] [--percent 5]. So
 many callers in closed loops ask a network of products, of so many megabytes, in turns of so many
 seconds: without a shadow, with one, and without one again. A round has one turn of each kind, each
 time in another order. The shadow is another version with the same weights, which gets so many per
@@ -19,7 +19,6 @@ import argparse
 import json
 import math
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -28,8 +27,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 import onnx

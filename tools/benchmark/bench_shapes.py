@@ -4,7 +4,7 @@ A shape seen before is asked until OPENVINO has decided what runs it, and then t
 in turns. New shapes are asked once on each, and their middle time is compared. Times are what the
 client waits for one call.
 
-Usage: bench_shapes.py [PATTERN...]
+Usage: bench_shapes [PATTERN...]
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.client import Client, Error
 from headrace.client.sync import Network

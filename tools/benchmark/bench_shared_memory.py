@@ -3,7 +3,7 @@
 One server and two clients, which are asked in turns; figures are medians of the rounds. Processor
 time a request is the server's own and, apart from it, the client's. The border below which the
 client sends messages is lifted, so that the small cases show where it belongs.
-``bench_shared_memory.py ROUNDS CASE`` takes as many rounds, in cases whose names begin so.
+``bench_shared_memory ROUNDS CASE`` takes as many rounds, in cases whose names begin so.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ import statistics
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 import onnx

@@ -6,13 +6,10 @@ Each round asks three processes of each kind, in turns, and compares their means
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 

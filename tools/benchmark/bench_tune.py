@@ -1,6 +1,6 @@
 """`headrace tune` beside the default and beside a full sweep, on networks of the zoo.
 
-Usage: bench_tune.py [--seconds N] [--devices CPU,OPENVINO] [--no-sweep] [NETWORK ...]. The
+Usage: bench_tune [--seconds N] [--devices CPU,OPENVINO] [--no-sweep] [NETWORK ...]. The
 networks are those of `make zoo`, in ``.cache/zoo``: those of bench_auto.py by default, which take
 forty minutes. Each is loaded on the first device, and may go to the others. The same ways to load
 it are tried in the same server by
@@ -23,14 +23,10 @@ import argparse
 import asyncio
 import math
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.client import aio
 from headrace.client.cli.tune.candidates import Variant, candidates

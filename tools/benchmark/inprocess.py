@@ -1,15 +1,12 @@
 """ONNX Runtime alone, as many one-thread streams as processors: what a server can at best reach.
 
-Usage: inprocess.py MODEL SECONDS. Prints runs, seconds and processor seconds.
+Usage: inprocess MODEL SECONDS. Prints runs, seconds and processor seconds.
 """
 
 from __future__ import annotations
 
 import sys
 from functools import partial
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 import onnxruntime

@@ -15,8 +15,6 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 import psutil
 
 from tools.benchmark.bench_requests import CASES, Case, load_networks

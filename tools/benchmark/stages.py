@@ -1,19 +1,15 @@
 """Processor time of a request's stages, each alone in a loop in this process, in microseconds.
 
 In a busy server the processor's caches are cold between requests, so a stage costs up to three
-times as much there. Usage: stages.py. Prints a JSON object: for each network, the stages in order.
+times as much there. Usage: stages. Prints a JSON object: for each network, the stages in order.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 import onnxruntime

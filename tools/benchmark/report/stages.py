@@ -10,14 +10,13 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from tools.benchmark.report.section import Effort, Goal, Pictures, micros, table
-from tools.benchmark.servers import HERE
 
 TITLE = "Stages of a request"
 NAMES = {"tiny": "tiny network", "large": "600 KB, identity"}
 
 
 def measure(effort: Effort) -> Any:
-    command = [sys.executable, str(HERE / "stages.py")]
+    command = [sys.executable, "-m", "tools.benchmark.stages"]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return json.loads(out)
 
