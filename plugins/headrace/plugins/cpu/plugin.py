@@ -14,7 +14,6 @@ import onnx_ir as ir
 from headrace.plugins.cpu.backend import custom_ops, packed, saturation
 from headrace.plugins.cpu.backend.repairs import needs_repair, repair
 from headrace.plugins.cpu.backend.session import OnnxRuntimeSession, Provider, SessionSettings
-from headrace.plugins.cpu.backend.tensors import TensorConversion
 from headrace.plugins.cpu.claims import contributed, refusals, texts
 from headrace.plugins.cpu.claims.apart import apart, refused
 from headrace.plugins.cpu.config import SCHEMA
@@ -22,8 +21,7 @@ from headrace.plugins.cpu.executable_network import SessionNetwork
 from headrace.plugins.cpu.guards import guard_layers
 from headrace.plugins.cpu.guards.guards import guard, needs_guard
 from headrace.plugins.cpu.guards.network import GuardedNetwork, keeps_int8, work_of
-from headrace.plugins.cpu.running.runs import HostRuns, Runs
-from headrace.plugins.cpu.session_plugin import Open, OpenWith, SessionPlugin
+from headrace.plugins.cpu.session_plugin import OpenWith, SessionPlugin
 from headrace.plugins.cpu.support import OnnxRuntimeTrials
 from headrace.plugins.cpu.transformations import TRANSFORMATIONS, notes_on_float64
 from headrace.runtime.config import hints
@@ -262,18 +260,6 @@ class CpuPlugin(SessionPlugin):
         """The configuration with the streams and threads that the network has work for."""
         work = work_of(network)
         return hints.chosen(config, min(hints.streams(config, work), self.streams()), work)
-
-    def _runs(
-        self,
-        network: Network,
-        config: Configuration,
-        at_once: int,
-        conversion: TensorConversion,
-        open_session: Open,
-    ) -> Runs:
-        certain = network.certain if isinstance(network, GuardedNetwork) else ()
-        provider = self._provider_of(network, config)
-        return HostRuns(open_session(provider), conversion, certain)
 
     def _at_once(self, config: Configuration) -> int:
         return min(hints.streams(config), self.streams())

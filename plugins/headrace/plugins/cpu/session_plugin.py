@@ -18,7 +18,7 @@ from headrace.plugins.cpu.backend.shared import SharedSessions
 from headrace.plugins.cpu.backend.tensors import TensorConversion
 from headrace.plugins.cpu.claims import refusals
 from headrace.plugins.cpu.executable_network import SessionNetwork
-from headrace.plugins.cpu.guards.network import replaceable
+from headrace.plugins.cpu.guards.network import GuardedNetwork, replaceable
 from headrace.plugins.cpu.running.arena import Arena
 from headrace.plugins.cpu.running.profiling import Profiler
 from headrace.plugins.cpu.running.runs import HostRuns, Runs
@@ -102,15 +102,11 @@ class SessionPlugin(CompiledPlugin):
         """The configuration with the values that AUTO stands for."""
 
     def _runs(
-        self,
-        network: Network,
-        config: Configuration,
-        at_once: int,
-        conversion: TensorConversion,
-        open_session: Open,
+        self, network: Network, config: Configuration, conversion: TensorConversion, opened: Open
     ) -> Runs:
         """How requests run: all of them in one session, unless a sub-class overrides this."""
-        return HostRuns(open_session(self._provider_of(network, config)), conversion)
+        certain = network.certain if isinstance(network, GuardedNetwork) else ()
+        return HostRuns(opened(self._provider_of(network, config)), conversion, certain)
 
     # -- networks --
 
@@ -180,20 +176,13 @@ class SessionPlugin(CompiledPlugin):
             sessions.append(ref(made))
             return made
 
-        runs = self._runs(network, config, share, conversion, opened)
+        runs = self._runs(network, config, conversion, opened)
         profiler = Profiler(network, readable, self._provider_of(network, config), threads)
         executor, shown = self.executor(config), self._shown(config, share)
         there = [each for each in (one() for one in sessions) if each is not None]
         arena = self._arenas.setdefault(there[0], Arena(self.services.timer, sessions))
         compiled = self.network_class(
-            network,
-            shown,
-            executor,
-            share,
-            runs,
-            conversion,
-            profiler,
-            arena,
+            network, shown, executor, share, runs, conversion, profiler, arena
         )
         compiled.optimized = all(each.optimized for each in there)
         compiled.kept = there[0].digest if len(there) == 1 else ""

@@ -133,24 +133,19 @@ class CudaPlugin(AcceleratorPlugin):
         return min(settings.streams(config), self.streams())
 
     def _runs(
-        self,
-        network: Network,
-        config: Configuration,
-        at_once: int,
-        conversion: TensorConversion,
-        open_session: Open,
+        self, network: Network, config: Configuration, conversion: TensorConversion, opened: Open
     ) -> Runs:
         device_id = self.device_id(config)
-        memory = self._machine.pinned(int(device_id))
+        memory, at_once = self._machine.pinned(int(device_id)), self._at_once(config)
         runs: Runs
         if config[settings.CUDA_GRAPH]:
             _check_recordable(network)
             recording, where = self._cuda(config, device_id, graph=True), self._where(device_id)
             runs = BoundRuns(
-                lambda: RecordedLane(open_session(recording), network, where, memory), at_once
+                lambda: RecordedLane(opened(recording), network, where, memory), at_once
             )
         else:
-            shared = open_session(self._provider(config))
+            shared = opened(self._provider(config))
             if bindable(network):
                 runs = BoundRuns(lambda: StagedLane(shared, network, memory), at_once)
             else:

@@ -120,17 +120,12 @@ class ProviderPlugin(AcceleratorPlugin):
         return 1
 
     def _runs(
-        self,
-        network: Network,
-        config: Configuration,
-        at_once: int,
-        conversion: TensorConversion,
-        open_session: Open,
+        self, network: Network, config: Configuration, conversion: TensorConversion, opened: Open
     ) -> Runs:
         return CheckedRuns(
             IndexBounds(network.model),
-            HostRuns(open_session(self._provider(config)), conversion),
-            lambda: HostRuns(open_session(Provider()), conversion),
+            HostRuns(opened(self._provider(config)), conversion),
+            lambda: HostRuns(opened(Provider()), conversion),
             partial(self._end_if_lost, self.device_id(config)),
         )
 
