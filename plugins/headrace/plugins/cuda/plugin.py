@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from headrace.plugins.cpu.accelerator_plugin import AcceleratorPlugin
 from headrace.plugins.cpu.backend import session
@@ -23,8 +24,8 @@ from headrace.plugins.cuda.running.bound_runs import (
     BoundRuns,
     RecordedLane,
     StagedLane,
-    Where,
     bindable,
+    memory_of,
     not_recordable,
 )
 from headrace.runtime.config.schema import Configuration, Range
@@ -160,8 +161,8 @@ class CudaPlugin(AcceleratorPlugin):
     def _cuda(self, config: Configuration, device_id: str, *, graph: bool = False) -> Provider:
         return settings.cuda(config, device_id, graph=graph)
 
-    def _where(self, device_id: str) -> Where:
-        return Where.gpu(int(device_id))
+    def _where(self, device_id: str) -> Any:
+        return memory_of(int(device_id))
 
     # -- inside --
 

@@ -19,7 +19,7 @@ from onnx.parser import parse_model
 from headrace.plugins.cpu.backend.session import Provider
 from headrace.plugins.cuda.backend.memory import PinnedMemory
 from headrace.plugins.cuda.config import SCHEMA, auto_streams, provider
-from headrace.plugins.cuda.running.bound_runs import Where, bindable
+from headrace.plugins.cuda.running.bound_runs import bindable, memory_of
 from headrace.runtime.config.schema import Range
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
@@ -269,7 +269,7 @@ def test_only_wanted_outputs_come_back(plugin: PaperCuda) -> None:
 
 
 def test_recorded_values_lie_where_the_provider_looks_for_them() -> None:
-    where, asked = Where.gpu(1).device, onnxruntime.OrtDevice.make("cuda", 1)
+    where, asked = memory_of(1), onnxruntime.OrtDevice.make("cuda", 1)
     found = (where.device_type(), where.device_id(), where.vendor_id())
     assert found == (asked.device_type(), 1, asked.device_vendor_id())
     assert where.vendor_id() == 0x10DE  # NVIDIA's number among makers of PCI devices

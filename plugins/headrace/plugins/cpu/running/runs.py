@@ -14,7 +14,7 @@ from headrace.runtime.execution.job import Job
 from headrace.runtime.network.values import Array, Value
 
 _ARRAYS = {np.ndarray}
-_HOST: Final = binding.OrtDevice(binding.OrtDevice.cpu(), binding.OrtDevice.default_memory(), 0)
+HOST: Final = binding.OrtDevice(binding.OrtDevice.cpu(), binding.OrtDevice.default_memory(), 0)
 
 
 class Runs(Protocol):
@@ -65,9 +65,9 @@ class HostRuns:
             if name in room:
                 array = room[name]
                 at = array.__array_interface__["data"][0]
-                ports.bind_output(name, _HOST, array.dtype.type, array.shape, at)
+                ports.bind_output(name, HOST, array.dtype.type, array.shape, at)
             else:
-                ports.bind_output(name, _HOST)
+                ports.bind_output(name, HOST)
         self._session.run_bound(ports, options)
         if len(room) == len(names):
             return dict(room)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import onnx_ir as ir
@@ -20,6 +19,7 @@ from onnxruntime.capi import _pybind_state as binding
 
 from headrace.plugins.cpu.backend import tensors
 from headrace.plugins.cpu.backend.session import OnnxRuntimeSession
+from headrace.plugins.cpu.running.runs import HOST, Runs
 from headrace.plugins.cuda.backend.memory import HostMemory
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network, Port
@@ -51,28 +51,11 @@ def _fixed(port: Port) -> bool:
     return port.fixed_shape is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
-    """A kind of memory, as ONNX Runtime names it."""
-
-    device: Any
-
-    @classmethod
-    def processor(cls) -> Where:
-        kind = binding.OrtDevice
-        return cls(kind(kind.cpu(), kind.default_memory(), 0))
-
-    @classmethod
-    def gpu(cls, device_id: int) -> Where:
-        # The binding's own constructor leaves out the vendor. To ONNX Runtime, a GPU without a
-        # vendor is another device, and it copies nothing from there to NVIDIA's GPU.
-        return cls(onnxruntime.OrtDevice.make("cuda", device_id)._get_c_device())
-
-
-class JobRunner(Protocol):
-    """Runs one job at a time."""
-
-    def __call__(self, job: Job, options: Any) -> dict[str, Value]: ...
+def memory_of(gpu: int) -> Any:
+    """A GPU's memory, as ONNX Runtime names it. The binding's own constructor leaves out the
+    vendor. To ONNX Runtime, a GPU without a vendor is another device, and it copies nothing from
+    there to NVIDIA's GPU."""
+    return onnxruntime.OrtDevice.make("cuda", gpu)._get_c_device()
 
 
 class BoundRuns:
@@ -80,10 +63,10 @@ class BoundRuns:
     because the deque's own operations are atomic.
 
     Args:
-        lane: makes a lane.
+        lane: makes a lane, which runs one job at a time.
     """
 
-    def __init__(self, lane: Callable[[], JobRunner], at_once: int) -> None:
+    def __init__(self, lane: Callable[[], Runs], at_once: int) -> None:
         self._idle = deque(lane() for _ in range(at_once))
 
     def __call__(self, job: Job, options: Any) -> dict[str, Value]:
@@ -107,7 +90,6 @@ class StagedLane:
         self._session = session
         self._ports = session.ports()
         self._memory = memory
-        self._where = Where.processor().device
         self._inputs = network.inputs
         self._outputs = {port.name: port for port in network.outputs}
         # If a network's inputs vary, an output that is declared as fixed often varies too: its
@@ -122,9 +104,7 @@ class StagedLane:
             assert isinstance(array, np.ndarray), "a network with other values is not bound"
             staged = self._stage("in", port.name, array.nbytes)
             _bytes_into(staged, array)
-            ports.bind_input(
-                port.name, self._where, port.dtype.value, array.shape, staged.ctypes.data
-            )
+            ports.bind_input(port.name, HOST, port.dtype.value, array.shape, staged.ctypes.data)
         given_memory = {name: self._bind_output(self._outputs[name]) for name in job.output_names}
         try:
             self._session.run_bound(ports, options)
@@ -135,10 +115,10 @@ class StagedLane:
     def _bind_output(self, port: Port) -> Array | None:
         shape = port.fixed_shape if self._known else None
         if shape is None:
-            self._ports.bind_output(port.name, self._where)
+            self._ports.bind_output(port.name, HOST)
             return None
         staged = self._stage("out", port.name, prod(shape) * port.dtype.numpy().itemsize)
-        self._ports.bind_output(port.name, self._where, port.dtype.value, shape, staged.ctypes.data)
+        self._ports.bind_output(port.name, HOST, port.dtype.value, shape, staged.ctypes.data)
         return staged.view(port.dtype.numpy()).reshape(shape)
 
     def _taken(self, given: dict[str, Array | None]) -> dict[str, Value]:
@@ -165,11 +145,11 @@ class RecordedLane:
     Args:
         session: a session that records, for this lane alone.
         network: a network with fixed shapes.
-        where: the GPU's memory.
+        where: the GPU's memory, as ONNX Runtime names it.
     """
 
     def __init__(
-        self, session: OnnxRuntimeSession, network: Network, where: Where, memory: HostMemory
+        self, session: OnnxRuntimeSession, network: Network, where: Any, memory: HostMemory
     ) -> None:
         self._session = session
         self._ports = session.ports()
@@ -196,10 +176,10 @@ class RecordedLane:
         return {name: self._outputs[name].numpy().copy() for name in job.output_names}
 
 
-def _value(port: Port, where: Where) -> Any:
+def _value(port: Port, where: Any) -> Any:
     """Memory for the port's values."""
     make = binding.OrtValue.ortvalue_from_shape_and_onnx_type
-    return make(list(port.fixed_shape or ()), port.dtype.value, where.device)
+    return make(list(port.fixed_shape or ()), port.dtype.value, where)
 
 
 def _bytes_into(staged: Array, given: Array) -> None:
