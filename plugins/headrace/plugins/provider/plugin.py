@@ -12,11 +12,10 @@ from typing import Final
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper
 
 from headrace.plugins.cpu.accelerator_plugin import AcceleratorPlugin
 from headrace.plugins.cpu.backend import failures, session
-from headrace.plugins.cpu.backend.compatibility import identity
+from headrace.plugins.cpu.backend.compatibility import identity, tiny
 from headrace.plugins.cpu.backend.session import (
     OnnxRuntimeSession,
     Provider,
@@ -40,12 +39,7 @@ from headrace.runtime.network.network import Network
 
 _log = logging.getLogger(__name__)
 
-_TYPES: Final = {
-    "FP32": TensorProto.FLOAT,
-    "FP16": TensorProto.FLOAT16,
-    "BF16": TensorProto.BFLOAT16,
-    "FP64": TensorProto.DOUBLE,
-}
+_TYPES: Final = {"FP32": "float", "FP16": "float16", "BF16": "bfloat16", "FP64": "double"}
 
 
 class ProviderPlugin(AcceleratorPlugin):
@@ -173,8 +167,6 @@ class ProviderPlugin(AcceleratorPlugin):
         return tuple(word for word, dtype in _TYPES.items() if reason(_sum(dtype)) is None)
 
 
-def _sum(dtype: int) -> onnx.ModelProto:
-    ports = {name: helper.make_tensor_value_info(name, dtype, [2]) for name in "xyz"}
-    node = helper.make_node("Add", ["x", "y"], ["z"], "sum")
-    graph = helper.make_graph([node], "sum", [ports["x"], ports["y"]], [ports["z"]])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+def _sum(dtype: str) -> onnx.ModelProto:
+    text = f"({dtype}[2] x, {dtype}[2] y) => ({dtype}[2] z) {{ z = Add(x, y) }}"
+    return onnx.load_from_string(tiny(text, 8, {"": 17}))

@@ -140,34 +140,20 @@ def _known_version(domain: str) -> int:
 
 def identity(ir_version: int, opset_imports: dict[str, int]) -> bytes:
     """The smallest possible model, serialised."""
-    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
-    model = onnx.helper.make_model(
-        graph,
-        ir_version=ir_version,
-        opset_imports=[onnx.helper.make_opsetid(*item) for item in opset_imports.items()],
-    )
-    data: bytes = model.SerializeToString()
-    return data
+    return tiny("(float[1] x) => (float[1] y) { y = Identity(x) }", ir_version, opset_imports)
 
 
 def dequantized(ir_version: int, version: int) -> bytes:
     """A network of a DequantizeLinear, which changes with nearly every operator set."""
-    x, s = (
-        onnx.helper.make_tensor_value_info(name, kind, shape)
-        for name, kind, shape in (
-            ("x", onnx.TensorProto.UINT8, [1]),
-            ("s", onnx.TensorProto.FLOAT, []),
-        )
-    )
-    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
-    layer = onnx.helper.make_node("DequantizeLinear", ["x", "s"], ["y"])
-    model = onnx.helper.make_model(
-        onnx.helper.make_graph([layer], "g", [x, s], [y]),
-        ir_version=ir_version,
-        opset_imports=[onnx.helper.make_opsetid("", version)],
-    )
-    data: bytes = model.SerializeToString()
+    text = "(uint8[1] x, float s) => (float[1] y) { y = DequantizeLinear(x, s) }"
+    return tiny(text, ir_version, {"": version})
+
+
+def tiny(graph: str, ir_version: int, opset_imports: dict[str, int]) -> bytes:
+    """A model of a graph in ONNX's syntax, serialised."""
+    sets = ", ".join(f'"{domain}" : {version}' for domain, version in opset_imports.items())
+    header = f"<ir_version: {ir_version}, opset_import: [{sets}]>"
+    data: bytes = onnx.parser.parse_model(f"{header} g {graph}").SerializeToString()
     return data
 
 

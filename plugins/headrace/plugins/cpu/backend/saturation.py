@@ -24,10 +24,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from headrace.plugins.cpu.backend import session
+from headrace.plugins.cpu.backend.compatibility import tiny
 from headrace.plugins.cpu.backend.dequantized import products, same_steps
 from headrace.plugins.cpu.backend.inserter import LayerInserter, constant, opset_of
 from headrace.runtime.intake.naming import Names, value_names, walk
@@ -121,20 +121,9 @@ def note(model: ir.Model) -> tuple[str, ...]:
 @lru_cache(maxsize=1)
 def saturates() -> bool:
     """Whether the backend's product of uint8 by int8 is wrong on this processor."""
-    names, types = "aby", (onnx.TensorProto.UINT8, onnx.TensorProto.INT8, onnx.TensorProto.INT32)
-    a, b, y = (
-        onnx.helper.make_tensor_value_info(name, kind, [8, 8])
-        for name, kind in zip(names, types, strict=True)
-    )
-    node = onnx.helper.make_node("MatMulInteger", ["a", "b"], ["y"])
-    model = onnx.helper.make_model(
-        onnx.helper.make_graph([node], "g", [a, b], [y]),
-        ir_version=8,
-        opset_imports=[onnx.helper.make_opsetid("", 13)],
-    )
-    opened = session.open_bytes(
-        model.SerializeToString(), session.Provider(), session.SessionSettings()
-    )
+    text = "(uint8[8, 8] a, int8[8, 8] b) => (int32[8, 8] y) { y = MatMulInteger(a, b) }"
+    model = tiny(text, 8, {"": 13})
+    opened = session.open_bytes(model, session.Provider(), session.SessionSettings())
     feed = {"a": np.full((8, 8), 255, np.uint8), "b": np.full((8, 8), 127, np.int8)}
     (result,) = opened.run(["y"], feed, session.run_options())
     return bool((result != 8 * 255 * 127).any())
