@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
@@ -68,21 +67,9 @@ def many_layers(count: int) -> onnx.ModelProto:
 
 def doubling(count: int, *, axis: int) -> onnx.ModelProto:
     """Each layer lays the one before beside itself, so that sizes double."""
-    names = ["x", *(f"t{at}" for at in range(count))]
-    nodes = [
-        helper.make_node("Concat", [names[at], names[at]], [names[at + 1]], axis=axis)
-        for at in range(count)
-    ]
-    nodes.append(helper.make_node("Shape", [names[-1]], ["y"]))
-    shape: list[int | str | None] = [1] if axis == 0 else ["N", 1]
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes,
-        "doubling",
-        [info("x", onnx.TensorProto.FLOAT, shape)],
-        [info("y", onnx.TensorProto.INT64, [len(shape)])],
-    )
-    return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 18)])
+    lines = [f"t{at + 1} = Concat<axis = {axis}>(t{at}, t{at})" for at in range(count)]
+    ports = f"(float[{'N,' * axis}1] t0) => (int64[{axis + 1}] y)"
+    return parse(f"doubling {ports} {{ {' '.join(lines)} y = Shape(t{count}) }}")
 
 
 def wide_constants(count: int) -> onnx.ModelProto:

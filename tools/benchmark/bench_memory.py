@@ -32,10 +32,10 @@ from typing import Any, Final
 import numpy as np
 import onnx
 import psutil
-from onnx import TensorProto, helper, numpy_helper
 
 from headrace.client import Client
 from headrace.runtime.system.process_memory import family_bytes
+from headrace.testing.case import parse
 from tools.benchmark.bench_peers import python_of
 from tools.benchmark.servers import HERE, headrace, processor_seconds
 
@@ -60,18 +60,12 @@ for line in sys.stdin:
 def model(number: int, megabytes: int) -> onnx.ModelProto:
     """Products with weights of that size, which no other number has."""
     weight = np.random.default_rng(0).standard_normal((FEATURES, FEATURES), np.float32) / 32
-    nodes, weights, last = [], [], "x"
-    for layer in range(max(1, megabytes // LAYER_MIB)):
-        own = weight * np.float32(1 + (number + layer / 100) / 1e4)
-        weights.append(numpy_helper.from_array(own, f"w{layer}"))
-        nodes.append(helper.make_node("MatMul", [last, f"w{layer}"], [f"h{layer}"]))
-        last = f"h{layer}"
-    x, y = (
-        helper.make_tensor_value_info(each, TensorProto.FLOAT, ["N", FEATURES])
-        for each in ("x", last)
-    )
-    graph = helper.make_graph(nodes, "products", [x], [y], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    layers = range(max(1, megabytes // LAYER_MIB))
+    weights = {f"w{at}": weight * np.float32(1 + (number + at / 100) / 1e4) for at in layers}
+    body = " ".join(f"h{at + 1} = MatMul(h{at}, w{at})" for at in layers)
+    ports = f"(float[N, {FEATURES}] x) => (float[N, {FEATURES}] y)"
+    ends = f"h0 = Identity(x) {body} y = Identity(h{len(layers)})"
+    return parse(f"products {ports} {{ {ends} }}", weights)
 
 
 def make(folder: Path, networks: int, megabytes: int) -> None:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
 
 from headrace.client import Client
+from headrace.testing.case import parse
 from tools.benchmark.echo_server import UNTUNED
 from tools.benchmark.servers import (
     ECHO,
@@ -68,12 +68,8 @@ SHAPES = {"tiny": (1, 16), "large": (1, 3, 224, 224)}
 
 
 def network(operator: str, shape: tuple[int, ...]) -> onnx.ModelProto:
-    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
-    inputs = ["x", "x"] if operator == "Add" else ["x"]
-    node = helper.make_node(operator, inputs, ["y"])
-    graph = helper.make_graph([node], operator, ports[:1], ports[1:])
-    opset = [helper.make_opsetid("", 18)]
-    return helper.make_model(graph, opset_imports=opset, ir_version=9)
+    port, inputs = f"float{[*shape]}", "x, x" if operator == "Add" else "x"
+    return parse(f"n ({port} x) => ({port} y) {{ y = {operator}({inputs}) }}")
 
 
 def load_networks(addresses: Sequence[str], folder: Path) -> dict[str, Path]:

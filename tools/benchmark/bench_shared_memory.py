@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 import psutil
-from onnx import TensorProto, helper
 
 from headrace.client import Client, Network
 from headrace.client.shared_memory import sharing
+from headrace.testing.case import parse
 from tools.benchmark.bench_requests import network
 from tools.benchmark.servers import headrace
 
@@ -59,11 +59,8 @@ class Figures(NamedTuple):
 def model(case: Case) -> onnx.ModelProto:
     if not case.reduced:
         return network("Identity", case.shape)
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, case.shape)
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, (*case.shape[:2], 1, 1))
-    graph = helper.make_graph([helper.make_node("GlobalMaxPool", ["x"], ["y"])], "g", [x], [y])
-    opset = [helper.make_opsetid("", 18)]
-    return helper.make_model(graph, opset_imports=opset, ir_version=9)
+    reduced = [*case.shape[:2], 1, 1]
+    return parse(f"g (float{[*case.shape]} x) => (float{reduced} y) {{ y = GlobalMaxPool(x) }}")
 
 
 def measure(asked: Network, case: Case, server: psutil.Process) -> Figures:

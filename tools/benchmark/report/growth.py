@@ -14,9 +14,9 @@ import numpy as np
 import onnx
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-from onnx import TensorProto, helper
 
 from headrace.client import Client
+from headrace.testing.case import parse
 from tools.benchmark.bench_requests import network
 from tools.benchmark.report.section import ECHO_COLOR, OUR_COLOR, Effort, Goal, Pictures, table
 from tools.benchmark.servers import (
@@ -118,16 +118,12 @@ def by_networks(client: Client, ask: Ask, sizes: list[int]) -> Iterator[tuple[in
 
 def chain(layers: int) -> onnx.ModelProto:
     """A network of so many layers, which no optimiser joins."""
-    port = helper.make_tensor_value_info
     names = ["x", *(f"t{index}" for index in range(1, layers)), "y"]
-    nodes = [
-        helper.make_node("Sin" if index % 2 else "Tanh", [before], [after])
+    lines = [
+        f"{after} = {'Sin' if index % 2 else 'Tanh'}({before})"
         for index, (before, after) in enumerate(pairwise(names))
     ]
-    x, y = (port(name, TensorProto.FLOAT, (1, 16)) for name in "xy")
-    graph = helper.make_graph(nodes, "chain", [x], [y])
-    opset = [helper.make_opsetid("", 18)]
-    return helper.make_model(graph, opset_imports=opset, ir_version=9)
+    return parse(f"chain (float[1, 16] x) => (float[1, 16] y) {{ {' '.join(lines)} }}")
 
 
 def text(found: Any, pictures: Pictures) -> str:
