@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 import psutil
 
-from headrace.client import Client
 from tools.benchmark.bench_peers import peer, python_of
-from tools.benchmark.bench_requests import network
+from tools.benchmark.bench_requests import load_tiny
 from tools.benchmark.client_load import ECHO
 from tools.benchmark.servers import ECHO as ECHO_METHOD
 from tools.benchmark.servers import HERE, Compared, compared, headrace, load, running
@@ -71,8 +70,7 @@ def measure(rounds: int = ROUNDS) -> dict[str, Compared]:
         kserve = stack.enter_context(peer(KSERVE)) if python_of(KSERVE).exists() else None
         message = Path(folder) / "message"
         message.write_bytes(ECHO)
-        with Client(server[0]) as client:
-            client.load_network(network("Add", (1, 16)), device="CPU", name="tiny")
+        load_tiny(Path(folder), server[0])
         for _ in range(rounds):
             floor = load(*echo, ECHO_METHOD, CALLERS, message, SECONDS)
             theirs = None if kserve is None else kserve_load(kserve[0])

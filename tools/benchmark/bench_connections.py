@@ -18,11 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
 import psutil
 
-from headrace.client import Client
-from tools.benchmark.bench_requests import network
+from tools.benchmark.bench_requests import load_tiny
 from tools.benchmark.generator import Generated, Missing, generate, generator
 from tools.benchmark.servers import (
     ECHO,
@@ -32,7 +30,6 @@ from tools.benchmark.servers import (
     Server,
     compared,
     headrace,
-    request,
     running,
 )
 
@@ -98,15 +95,6 @@ class Memory(NamedTuple):
     megabytes: list[float]
 
 
-def tiny(address: str, folder: Path) -> Path:
-    """Loads the network on the server. Returns a file with a request to it."""
-    message = folder / "tiny"
-    message.write_bytes(request("tiny", {"x": np.ones((1, 16), np.float32)}))
-    with Client(address) as client:
-        client.load_network(network("Add", (1, 16)), device="CPU", name="tiny")
-    return message
-
-
 def open_loops(rounds: int = ROUNDS, seconds: float = SECONDS) -> Loops:
     """
     Raises:
@@ -118,7 +106,7 @@ def open_loops(rounds: int = ROUNDS, seconds: float = SECONDS) -> Loops:
         program = stack.enter_context(generator())
         echo = stack.enter_context(running(str(HERE / "echo_server.py")))
         ours = stack.enter_context(headrace())
-        message = tiny(ours[0], folder)
+        message = load_tiny(folder, ours[0])
         many = partial(generate, program, connections=CONNECTIONS)
         of_echo = partial(many, *echo, ECHO, message)
         of_ours = partial(many, *ours, INFER, message)
@@ -195,7 +183,7 @@ def memory(rounds: int = ROUNDS) -> Memory:
             echo = stack.enter_context(running(str(HERE / "echo_server.py")))
             ours = stack.enter_context(headrace())
             resident = ours[1].memory_info().rss / 1e6
-            message = tiny(ours[0], folder)
+            message = load_tiny(folder, ours[0])
             floor = with_idle_connections(echo, ECHO, message)
             used = with_idle_connections(ours, INFER, message)
             kilobytes.append((kilobytes_each(floor), kilobytes_each(used)))

@@ -24,11 +24,10 @@ import grpc
 import numpy as np
 import psutil
 
-from headrace.client import Client
 from headrace.oip import open_inference_pb2 as oip
-from tools.benchmark.bench_requests import network
+from tools.benchmark.bench_requests import load_tiny, network
 from tools.benchmark.generator import Generated, generate, generator
-from tools.benchmark.servers import ECHO, HERE, INFER, headrace, request, running
+from tools.benchmark.servers import ECHO, HERE, INFER, headrace, running
 
 ROUNDS = 5
 SECONDS = 2.0
@@ -107,29 +106,26 @@ def measure(program: Path, target: Target, callers: int, seconds: float) -> Gene
     return generate(program, *where, seconds=seconds, callers=callers)
 
 
-def messages(folder: Path) -> tuple[Path, Path]:
-    """Files with the tiny request in the Open Inference Protocol, and in our own."""
+def open_inference(folder: Path) -> Path:
+    """A file with the tiny request in the Open Inference Protocol."""
     x = np.ones((1, 16), np.float32)
     tensor = oip.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=x.shape)
     ask = oip.ModelInferRequest(
         model_name="tiny", inputs=[tensor], raw_input_contents=[x.tobytes()]
     )
-    open_inference, own = folder / "open_inference", folder / "own"
-    open_inference.write_bytes(ask.SerializeToString())
-    own.write_bytes(request("tiny", {"x": x}))
-    return open_inference, own
+    file = folder / "open_inference"
+    file.write_bytes(ask.SerializeToString())
+    return file
 
 
 def start(stack: ExitStack, folder: Path) -> list[Target]:
     """Starts all servers that are installed, until the stack ends."""
-    theirs, own = messages(folder)
     model = folder / "model.onnx"
     model.write_bytes(network("Add", (1, 16)).SerializeToString())
     echo = stack.enter_context(running(str(HERE / "echo_server.py")))
     bare = stack.enter_context(running("-m", "tools.benchmark.bare_runtime", str(model)))
     ours = stack.enter_context(headrace())
-    with Client(ours[0]) as client:
-        client.load_network(network("Add", (1, 16)), device="CPU", name="tiny")
+    theirs, own = open_inference(folder), load_tiny(folder, ours[0])
     targets = [
         Target("bare grpc.aio echo", *echo, ECHO, theirs),
         Target("the same, runs the network", *bare, ECHO, theirs),

@@ -26,8 +26,8 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 
-from tools.benchmark.bench_requests import network
-from tools.benchmark.servers import INFER, headrace, load, request, running
+from tools.benchmark.bench_requests import load_tiny
+from tools.benchmark.servers import INFER, headrace, load, running
 
 ROUNDS: Final = 5
 SECONDS: Final = 2.0
@@ -62,21 +62,13 @@ class Processes:
 
 
 def main() -> None:
-    import numpy as np
-
-    from headrace.client import Client
-
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        file = Path(folder) / "request"
-        file.write_bytes(request("tiny", {"x": np.ones((1, 16), np.float32)}))
         servers: dict[str, tuple[str, Any]] = {
             "server": stack.enter_context(headrace("--devices", "CPU")),
             "haproxy": stack.enter_context(cluster("haproxy")),
             "proxy": stack.enter_context(cluster("proxy")),
         }
-        for name in ("server", "haproxy"):
-            with Client(servers[name][0]) as client:
-                client.load_network(network("Add", (1, 16)), device="CPU", name="tiny")
+        file = load_tiny(Path(folder), servers["server"][0], servers["haproxy"][0])
         rounds = [
             {
                 name: load(address, processes, INFER, CALLERS, file, SECONDS).microseconds

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -65,6 +65,7 @@ CASES = (
     Case("600 KB identity, echo with glibc's allocator", "large", INFER, 8, 0.4, tuned=False),
 )
 SHAPES = {"tiny": (1, 16), "large": (1, 3, 224, 224)}
+OPERATORS = {"tiny": "Add", "large": "Identity"}
 
 
 def network(operator: str, shape: tuple[int, ...]) -> onnx.ModelProto:
@@ -72,16 +73,28 @@ def network(operator: str, shape: tuple[int, ...]) -> onnx.ModelProto:
     return parse(f"n ({port} x) => ({port} y) {{ y = {operator}({inputs}) }}")
 
 
-def load_networks(addresses: Sequence[str], folder: Path) -> dict[str, Path]:
-    """Loads the cases' networks on servers. Returns the file with a request to each network."""
-    files = {}
-    for name, operator in (("tiny", "Add"), ("large", "Identity")):
-        files[name] = folder / name
-        files[name].write_bytes(request(name, {"x": np.ones(SHAPES[name], np.float32)}))
-        for address in addresses:
-            with Client(address) as client:
-                client.load_network(network(operator, SHAPES[name]), device="CPU", name=name)
+def load_networks(
+    addresses: Iterable[str], folder: Path, names: Iterable[str] = SHAPES, **security: Any
+) -> dict[str, Path]:
+    """Loads the cases' networks on servers. Returns the file with a request to each network.
+
+    Args:
+        security: what a client of the servers needs.
+    """
+    for address in addresses:
+        with Client(address, **security) as client:
+            for name in names:
+                made = network(OPERATORS[name], SHAPES[name])
+                client.load_network(made, device="CPU", name=name)
+    files = {name: folder / name for name in names}
+    for name, file in files.items():
+        file.write_bytes(request(name, {"x": np.ones(SHAPES[name], np.float32)}))
     return files
+
+
+def load_tiny(folder: Path, *addresses: str, **security: Any) -> Path:
+    """The same with the tiny network alone."""
+    return load_networks(addresses, folder, ["tiny"], **security)["tiny"]
 
 
 class Trio(NamedTuple):

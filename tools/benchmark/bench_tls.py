@@ -11,12 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from headrace.client import Client
 from tests.support.certificates import Authority
-from tools.benchmark.bench_requests import CASES, SHAPES, network
-from tools.benchmark.servers import headrace, load, request
+from tools.benchmark.bench_requests import CASES, load_networks
+from tools.benchmark.servers import headrace, load
 
 ROUNDS = 5
 PROCESSES = 3
@@ -43,15 +40,9 @@ def main() -> None:
         servers = [
             [stack.enter_context(headrace(*each)) for each in options] for _ in range(PROCESSES)
         ]
-        messages = {}
-        for model, operator in (("tiny", "Add"), ("large", "Identity")):
-            messages[model] = folder / model
-            messages[model].write_bytes(request(model, {"x": np.ones(SHAPES[model], np.float32)}))
-            for row in servers:
-                for (address, _), credentials in zip(row, files, strict=True):
-                    with Client(address, **credentials) as client:
-                        shape = network(operator, SHAPES[model])
-                        client.load_network(shape, device="CPU", name=model)
+        for kind, credentials in enumerate(files):
+            addresses = [row[kind][0] for row in servers]
+            messages = load_networks(addresses, folder, **credentials)
         print(f"{'case':36}" + "".join(f"{kind + ' us':>15}" for kind in KINDS) + "   ratios")
         for case in (CASES[0], CASES[1], CASES[6]):
             rounds = []
