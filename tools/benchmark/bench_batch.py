@@ -36,7 +36,7 @@ from headrace.client.plans.infer_plans import infer_packed
 from headrace.client.plans.plan import Budget
 from headrace.runtime.system.processors import usable_processors
 from tools.benchmark.minilm import WORDS, minilm
-from tools.benchmark.servers import headrace
+from tools.benchmark.servers import headrace, processor_seconds
 
 ROUNDS = 7
 SECONDS = 1.0
@@ -46,11 +46,11 @@ TOKENS = (16, 64)
 
 
 class Figures(NamedTuple):
-    """One load: answers a second, processor milliseconds for each, p50 in milliseconds."""
+    """One load: answers a second, p50 in milliseconds, processor microseconds for each answer."""
 
     per_second: float
-    processor: float
     p50: float
+    processor: float
 
 
 def text(rows: int, tokens: int) -> np.ndarray:
@@ -83,29 +83,35 @@ class InProcess:
         with ThreadPoolExecutor(self._streams) as threads:
             rows = sum(threads.map(stream, range(self._streams)))
         took = time.monotonic() - start
-        return Figures(rows / took, 1e3 * (time.process_time() - used) / rows, 0.0)
+        return Figures(rows / took, 0.0, 1e6 * (time.process_time() - used) / rows)
 
 
-def load(
-    server: psutil.Process, address: str, network: Network, callers: int, tokens: int
+def closed_loops(
+    server: psutil.Process,
+    address: str,
+    network: Network,
+    inputs: dict[str, np.ndarray],
+    callers: int,
+    seconds: float = SECONDS,
 ) -> Figures:
-    data = network.encoder.encode_bytes({"tokens": text(1, tokens)})
+    """A load on the server and its workers."""
+    data = network.encoder.encode_bytes(inputs)
+    servers = (server, *server.children(recursive=True))
 
     async def ask(client: AioClient) -> Outputs:
         return await client.run(infer_packed(data, Budget(60.0)))
 
     async def main() -> Figures:
         async with AioClient(address) as client:
-            run = BenchmarkRun(lambda _: ask(client), 0.0, SECONDS)
-            before = server.cpu_times()
+            run = BenchmarkRun(lambda _: ask(client), 0.0, seconds)
+            before = processor_seconds(*servers)
             results = await run.closed(callers)
-            after = server.cpu_times()
-        used = after.user + after.system - before.user - before.system
+            used = processor_seconds(*servers) - before
         p50 = results.spreads()["latency"].percentiles[50]
         # Of all answers, also those that came after the time: the server has worked for them too.
         took = max(answer.end for answer in results.answers)
         count = len(results.answers)
-        return Figures(count / took, 1e3 * used / count, 1e3 * p50)
+        return Figures(count / took, 1e3 * p50, 1e6 * used / count)
 
     return asyncio.run(main())
 
@@ -136,7 +142,8 @@ def main(rounds: int, lengths: Sequence[int]) -> None:
                         found[name].append(each.load(tokens))
                     for name, network in loaded.items():
                         for callers in (CALLERS, 1):
-                            figures = load(server, address, network, callers, tokens)
+                            inputs = {"tokens": text(1, tokens)}
+                            figures = closed_loops(server, address, network, inputs, callers)
                             found[f"{name}, {callers}"].append(figures)
                 report(found, tokens)
 
@@ -150,7 +157,8 @@ def report(found: dict[str, list[Figures]], tokens: int) -> None:
         return float(statistics.median(getattr(a, figure) / getattr(b, figure) for a, b in pairs))
 
     def row(what: str, name: str) -> str:
-        return f"{what:44} {median(name, 'per_second'):8.1f} {median(name, 'processor'):8.2f}"
+        milliseconds = median(name, "processor") / 1e3
+        return f"{what:44} {median(name, 'per_second'):8.1f} {milliseconds:8.2f}"
 
     def gain(name: str, other: str) -> str:
         """The ratios of throughput and of processor time."""

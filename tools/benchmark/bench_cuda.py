@@ -8,7 +8,6 @@ seconds.
 from __future__ import annotations
 
 import statistics
-import subprocess
 import sys
 import tempfile
 from functools import partial
@@ -24,7 +23,7 @@ from headrace.plugins.cuda.plugin import open_smallest
 from headrace.runtime.errors import Unavailable
 from tools.benchmark.busy import keep_busy
 from tools.benchmark.resnet50 import resnet50
-from tools.benchmark.servers import INFER, Load, headrace, load, request
+from tools.benchmark.servers import INFER, headrace, load, load_of, request
 
 ROUNDS = 5
 SECONDS = 3.0
@@ -48,21 +47,6 @@ def alone(path: str, batch: int, seconds: float) -> None:
     keep_busy([partial(session.run, None, feed)] * STREAMS, seconds)
 
 
-def in_process(model: Path, batch: int) -> Load:
-    command = [
-        sys.executable,
-        "-m",
-        "tools.benchmark.bench_cuda",
-        "alone",
-        str(model),
-        str(batch),
-        str(SECONDS),
-    ]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    runs, took, used = out.split()
-    return Load(int(runs), float(took), float(used))
-
-
 def compare(address: str, server: psutil.Process, folder: Path, batch: int) -> None:
     model, message = folder / f"model-{batch}.onnx", folder / f"message-{batch}"
     model.write_bytes(resnet50(batch).SerializeToString())
@@ -75,7 +59,8 @@ def compare(address: str, server: psutil.Process, folder: Path, batch: int) -> N
         )
         load(address, server, INFER, CALLERS, message, WARM_SECONDS)
         for _ in range(ROUNDS):
-            theirs = in_process(model, batch)
+            words = ("alone", str(model), str(batch), str(SECONDS))
+            theirs = load_of("tools.benchmark.bench_cuda", *words)
             ours = load(address, server, INFER, CALLERS, message, SECONDS)
             rates.append(
                 (

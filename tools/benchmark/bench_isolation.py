@@ -11,7 +11,6 @@ names begin so.
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 import sys
 import tempfile
@@ -24,11 +23,7 @@ import onnx
 import psutil
 
 from headrace.client import Client, InputOptions, Network
-from headrace.client.aio import Client as AioClient
-from headrace.client.cli.benchmark.load import BenchmarkRun
-from headrace.client.outputs import Outputs
-from headrace.client.plans.infer_plans import infer_packed
-from headrace.client.plans.plan import Budget
+from tools.benchmark.bench_batch import closed_loops
 from tools.benchmark.bench_requests import SHAPES, network
 from tools.benchmark.resnet50 import resnet50
 from tools.benchmark.servers import headrace
@@ -72,42 +67,6 @@ def cases(device: str) -> Iterator[Case]:
         yield Case("ResNet-50 uint8", model, SHAPES["large"], (4,), "uint8", 4 * SECONDS)
 
 
-class Figures(NamedTuple):
-    """One load: answers a second, p50 in milliseconds, processor microseconds an answer."""
-
-    per_second: float
-    p50: float
-    processor: float
-
-
-def used_seconds(server: psutil.Process) -> float:
-    """Processor time of the server and its workers."""
-    times = [each.cpu_times() for each in (server, *server.children(recursive=True))]
-    return float(sum(each.user + each.system for each in times))
-
-
-def load(
-    server: psutil.Process, address: str, loaded: Network, case: Case, callers: int
-) -> Figures:
-    data = loaded.encoder.encode_bytes({"x": np.ones(case.shape, case.dtype)})
-
-    async def ask(client: AioClient) -> Outputs:
-        return await client.run(infer_packed(data, Budget(60.0)))
-
-    async def main() -> Figures:
-        async with AioClient(address) as client:
-            run = BenchmarkRun(lambda _: ask(client), 0.0, case.seconds)
-            before = used_seconds(server)
-            results = await run.closed(callers)
-            used = used_seconds(server) - before
-        p50 = results.spreads()["latency"].percentiles[50]
-        took = max(answer.end for answer in results.answers)
-        count = len(results.answers)
-        return Figures(count / took, 1e3 * p50, 1e6 * used / count)
-
-    return asyncio.run(main())
-
-
 def compare(
     server: psutil.Process,
     address: str,
@@ -118,8 +77,11 @@ def compare(
 ) -> list[float]:
     """Each figure of the server's process, of one apart, and the ratio."""
     found = []
+    inputs = {"x": np.ones(case.shape, case.dtype)}
     for _ in range(rounds):
-        within, apart = (load(server, address, each, case, callers) for each in networks)
+        within, apart = (
+            closed_loops(server, address, each, inputs, callers, case.seconds) for each in networks
+        )
         found.append([(a, b, b / a) for a, b in zip(within, apart, strict=True)])
     return [
         statistics.median(each)

@@ -9,8 +9,6 @@ preprocessing over the wire. Then: what stays in memory after many loads and unl
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,10 +26,10 @@ from tools.benchmark.servers import (
     ECHO,
     INFER,
     Compared,
-    Load,
     compared,
     headrace,
     load,
+    load_of,
     request,
     running,
 )
@@ -86,13 +84,6 @@ class Figures(NamedTuple):
     bare: Compared
 
 
-def in_process(model: Path, seconds: float) -> Load:
-    command = [sys.executable, "-m", "tools.benchmark.inprocess", str(model), str(seconds)]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    runs, took, used = out.split()
-    return Load(int(runs), float(took), float(used))
-
-
 def measure(
     address: str,
     server: psutil.Process,
@@ -114,7 +105,7 @@ def measure(
             with running("-m", "tools.benchmark.bare_runtime", str(model), str(STREAMS)) as bare:
                 found = [
                     (
-                        in_process(model, seconds),
+                        load_of("tools.benchmark.inprocess", str(model), str(seconds)),
                         load(*bare, ECHO, CALLERS, message, seconds),
                         load(address, server, INFER, CALLERS, message, seconds),
                     )

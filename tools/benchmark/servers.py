@@ -76,6 +76,14 @@ def processor_seconds(*servers: Timed) -> float:
     return float(sum(each.user + each.system for each in times))
 
 
+def load_of(*command: str) -> Load:
+    """The load that a module of the benchmarks puts on itself, and prints."""
+    program = [sys.executable, "-m", *command]
+    out = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    replies, took, used = out.split()
+    return Load(int(replies), float(took), float(used))
+
+
 @contextmanager
 def running(*command: str) -> Iterator[Server]:
     """A server and the first line that it prints."""
