@@ -110,9 +110,7 @@ class Callers:
 def busy_seconds(offered: Services) -> list[float]:
     """For how long the streams of CPU and of SLOW have run requests' parts."""
     return [
-        histogram(
-            offered.counters.device(name).snapshot(), DEVICE_EXECUTION_SECONDS, name, "part"
-        ).sum
+        histogram(offered.counters.snapshot(), DEVICE_EXECUTION_SECONDS, name, "part").sum
         for name in ("CPU.0", "SLOW")
     ]
 

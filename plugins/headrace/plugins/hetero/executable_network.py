@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from headrace.plugins.hetero.config import PLACEMENT, TARGET_FALLBACK
 from headrace.plugins.hetero.running.request import HeteroRequest, named_part
@@ -16,12 +17,13 @@ from headrace.plugins.hetero.running.subgraph import (
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork, Place
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.execution.job import Job, Outcome, nobody_waits
+from headrace.runtime.execution.job import Job, nobody_waits
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.network.graph import RunningShape, RunningSubgraph
 from headrace.runtime.network.network import Layer, Network, Port
 from headrace.runtime.network.values import Value
+from headrace.runtime.virtual.delegation import DeviceDelegation
 from headrace.runtime.virtual.entries import told_of
 from headrace.runtime.virtual.flow import PartsFlow, flow
 from headrace.runtime.virtual.networks import (
@@ -49,6 +51,8 @@ class HeteroNetwork(ExecutableNetwork):
             nothing because its worker process ended, or if not all splits could be measured.
     """
 
+    delegates = True
+
     def __init__(
         self,
         network: Network,
@@ -63,10 +67,6 @@ class HeteroNetwork(ExecutableNetwork):
         self._constants = dict(constants)
         self._all = tuple(port.name for port in self.outputs)
         self._flow = self._flow_to(self._all)
-        self._takes = self._gives = frozenset[str]()
-        if len(subgraphs) == 1:
-            self._takes = subgraphs[0].defaults.union(subgraphs[0].ends.inputs)
-            self._gives = frozenset(subgraphs[0].ends.outputs)
         self._counters: tuple[SubgraphCounters, ...] = ()
         self.notes_on_split: tuple[str, ...] = ()
         self.lasts = True
@@ -76,6 +76,7 @@ class HeteroNetwork(ExecutableNetwork):
         """As `ExecutableNetwork.open`. A load that measures splits has opened it before."""
         if not hasattr(self, "place"):
             super().open(place)
+            self._delegate()
 
     def count_as(self, name: str, counters: NetworkCounters) -> None:
         super().count_as(name, counters)
@@ -83,6 +84,7 @@ class HeteroNetwork(ExecutableNetwork):
             SubgraphCounters(counters.series, subgraph.number, subgraph.device)
             for subgraph in self._subgraphs
         )
+        self._delegate()
 
     def set_config(self, changes: Mapping[str, str]) -> None:
         """Changes the subgraphs' keys too."""
@@ -148,38 +150,23 @@ class HeteroNetwork(ExecutableNetwork):
     # -- hooks --
 
     def _start(self, job: Job) -> None:
-        whole = self._gives and job.span is None and self._gives.issuperset(job.output_names)
-        if whole and job.inputs.keys() <= self._takes:
-            job.observe(self._whole_ended)
-            self._subgraphs[0].executable.start(job)
-        else:
-            self._split(job)
+        names = job.output_names
+        flow = self._flow if names == self._all else self._flow_to(names)
+        HeteroRequest(job, self._subgraphs, flow, self._constants, self._counters).start()
 
-    def _whole_ended(self, job: Job) -> None:
-        """The device of the only subgraph has settled the caller's own job, so that HETERO adds
-        next to nothing to what the device takes. The caller hears of it after this."""
+    def whole_failed(self, job: Job) -> None:
+        """The device of the only subgraph has refused the caller's own job."""
         subgraph, error = self._subgraphs[0], job.error
-        if error is None and (error := job.lacks_outputs()) is not None:
-            job.outputs, job.outcome = {}, Outcome.FAILED
-        if error is None:
-            for each in self._counters:
-                each.observe(job.finished - job.started, 0)
-            if job.layers:
-                job.layers = subgraph.profile(job.layers)
-        elif isinstance(error, InvalidArgument) and job.token.error is None:
+        assert error is not None
+        if isinstance(error, InvalidArgument) and job.token.error is None:
             job.reopen()
             job.may_run_inline = False  # this may be a stream's thread
             try:
-                self._split(job)  # which can go on to the next device
+                self._start(job)  # which can go on to the next device
             except Exception as raised:  # noqa: BLE001 - an accepted job has an outcome
                 job.fail(raised)
         else:
             job.error = named_part(error, subgraph.number, 1, subgraph.device)
-
-    def _split(self, job: Job) -> None:
-        names = job.output_names
-        flow = self._flow if names == self._all else self._flow_to(names)
-        HeteroRequest(job, self._subgraphs, flow, self._constants, self._counters).start()
 
     def split(self) -> bytes:
         """What `export` gives without the subgraphs' own bytes, which their devices cache. Nothing
@@ -194,6 +181,7 @@ class HeteroNetwork(ExecutableNetwork):
         )
 
     def _close(self) -> None:
+        self._delegation = None  # it refers to this network
         for subgraph in self._subgraphs:
             subgraph.executable.close()
             subgraph.others.close()
@@ -227,12 +215,51 @@ class HeteroNetwork(ExecutableNetwork):
 
     # -- inside --
 
+    def _delegate(self) -> None:
+        """Has the device of the only subgraph run requests as they are, if it runs all of them."""
+        if len(self._subgraphs) != 1:
+            return
+        (only,) = self._subgraphs
+        runs_all = {*self._all} <= {*only.ends.outputs}
+        ports = {port.name for port in (*self.inputs, *self.defaults)}
+        takes_all = ports <= only.defaults.union(only.ends.inputs)
+        executable = only.executable
+        if runs_all and takes_all and not (executable.delegates or executable.profiles):
+            self._delegation = _Whole(self, executable, self._counters)
+
     def _exported(self, exports: Iterable[SubgraphExport]) -> bytes:
         told = {"notes": self.notes_on_split, "placement": self.placement}
         return write_exports({**told_of(self.network), **told}, exports)
 
     def _flow_to(self, names: Sequence[str]) -> PartsFlow:
         return flow([subgraph.ends for subgraph in self._subgraphs], names)
+
+
+class _Whole(DeviceDelegation):
+    """The requests of a network that is on one device as a whole."""
+
+    __slots__ = ("_network", "start")
+
+    def __init__(
+        self,
+        network: HeteroNetwork,
+        executable: ExecutableNetwork,
+        counters: Sequence[SubgraphCounters],
+    ) -> None:
+        super().__init__(executable, partial(_count, counters))
+        self._network = network
+        self.start = executable._start
+
+    def completed(self, job: Job) -> None:
+        pass
+
+    def failed(self, job: Job) -> None:
+        self._network.whole_failed(job)
+
+
+def _count(counters: Sequence[SubgraphCounters], runs: Collection[float]) -> None:
+    for each in counters:
+        each.observe_all(runs)
 
 
 def _defaults(subgraphs: Sequence[LoadedSubgraph]) -> Iterable[Port]:

@@ -45,6 +45,7 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.background import Background
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Delegation
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.network.network import Layer, Network
@@ -114,6 +115,8 @@ class PooledNetwork(ExecutableNetwork):
     Attributes:
         copies: as for `MeasuredNetwork`.
     """
+
+    delegates = True
 
     def __init__(
         self,
@@ -188,9 +191,10 @@ class PooledNetwork(ExecutableNetwork):
             place.timer,
             self._services.states,
             spill=self._way.spill,
+            delegate=self._delegate,
             changed=self._members_changed,
         )
-        self._start = self._pool.submit  # every request would pay for a call in between
+        self._start = self._pool.submit
         self._unfollow.append(self._services.executors.subscribe(self._follow_streams))
         self._unfollow.append(self._services.states.subscribe(self._on_device_event))
         self._hears = True  # earlier events reported a state and not a change
@@ -455,7 +459,7 @@ class PooledNetwork(ExecutableNetwork):
         return {
             **({} if self._way.all_of_them else {"CANDIDATES": self._rows}),
             "DEVICE_STATES": self._states,
-            "DEVICE_REQUESTS": lambda: _lines(self.pool.completed()),
+            "DEVICE_REQUESTS": self._completed,
             "NUMBER_OF_WAITING_INFER_REQUESTS": lambda: self.pool.waiting,
             "NUMBER_OF_EXEC_INFER_REQUESTS": lambda: self.pool.running,
         }
@@ -471,6 +475,9 @@ class PooledNetwork(ExecutableNetwork):
     def works(self, up: Mapping[str, bool]) -> bool:
         """One device that is up serves for all."""
         return any(up.get(device, True) for device in self._execution_devices())
+
+    def _delegate(self, delegation: Delegation | None) -> None:
+        self._delegation = delegation
 
     def _follow_streams(self) -> None:
         self.pool.follow()
@@ -524,6 +531,10 @@ class PooledNetwork(ExecutableNetwork):
             | {name: "loading" if name == loading else "not loaded" for name in missing}
             | {name: f"failed: {failure.reason}" for name, failure in failures.items()}
         )
+
+    def _completed(self) -> list[str]:
+        self.place.counters.sort()
+        return _lines(self.pool.completed())
 
     def _rows(self) -> list[str]:
         """The metric CANDIDATES."""

@@ -31,7 +31,7 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.admission import Admission
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.execution_timeout import Patience
-from headrace.runtime.execution.job import Job, LayerProfile, Outcome
+from headrace.runtime.execution.job import Delegation, Job, LayerProfile, Outcome
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.request_shapes import RequestShapes
 from headrace.runtime.execution.stages import Dispatcher, Stage, StageRunner
@@ -103,6 +103,12 @@ class ExecutableNetwork:
     _start: Callable[[Job], None]
     """Begins a job and returns. It is a method of a virtual device; of others it is the start of
     their `StageRunner`."""
+
+    delegates: ClassVar[bool] = False
+    """Whether it may have another device run its caller's own job."""
+
+    _delegation: Delegation | None = None
+    """How another device runs all requests that are neither traced nor profiled, if one does."""
 
     runs: frozenset[tuple[str, str]] = frozenset()
     """The full names of the networks of the server that its requests run, each with its version, or
@@ -209,7 +215,7 @@ class ExecutableNetwork:
                 self._network_counters.accept()
             place.counters.accept()
         else:
-            job.observe(self._part_settled)
+            job.observe(self.count_part)
             if self._network_counters is not None:  # it has a name, as a step of a pipeline
                 if job.network:
                     self._network_counters.accept()
@@ -222,25 +228,22 @@ class ExecutableNetwork:
         job.queued = time.monotonic()
         try:
             if job.deadline is None or is_armed or self._arm_deadline(job, job.deadline):
-                self._start(job)
+                self.start(job)
         except Exception as error:  # noqa: BLE001 - an accepted job has an outcome, whatever happens
             job.fail(error)
 
     def start(self, job: Job) -> None:
-        """Starts the job of another network, which has accepted it and counts it as a request. Here
-        it counts as a part. A virtual device so has a device run its caller's own job.
+        """Starts a job that has been accepted.
 
         Raises:
-            Unavailable: the network is closed.
             Whatever the device raises. The job is then the caller's to fail.
         """
-        if self._closed:
-            raise Unavailable(f"network {self.name!r} has been unloaded")
-        job.observe(self._part_settled)
-        self.place.counters.accept_part()
-        if self._perf_count:
-            job.profile = True
-        self._start(job)
+        delegation = self._delegation
+        if delegation is None or job.span is not None or job.profile:
+            self._start(job)
+        else:
+            job.delegation = delegation
+            delegation.start(job)
 
     def check(self, job: Job) -> None:
         """Checks that a part's inputs and outputs are as the network declares. `submit` does so
@@ -281,7 +284,8 @@ class ExecutableNetwork:
             self._count_request(self._network_counters, job, outcome, exemplar)
         self._observe(job, outcome, exemplar, part=False)
 
-    def _part_settled(self, job: Job) -> None:
+    def count_part(self, job: Job) -> None:
+        """Counts the end of a part."""
         outcome = job.outcome
         assert outcome is not None
         exemplar = None if job.span is None else self._record(job, job.span, part=True)
@@ -294,7 +298,13 @@ class ExecutableNetwork:
     ) -> None:
         started, finished = job.started, job.finished
         waited, ran = (started or finished) - job.queued, finished - started if started else None
-        self.place.counters.observe(outcome, waited, ran, part, exemplar)
+        delegation, counters = job.delegation, self.place.counters
+        if delegation is None:
+            counters.observe(outcome, waited, ran, part, exemplar)
+        else:
+            job.delegation = None
+            delegation.completed(job)
+            counters.observe(outcome, waited, ran, part, exemplar, delegation.count)
         if job.layers:
             self.last_profile = tuple(job.layers)
 
@@ -317,6 +327,11 @@ class ExecutableNetwork:
     def behind(self) -> ExecutableNetwork:
         """The network that computes each request, behind one that may answer it itself."""
         return self
+
+    @property
+    def profiles(self) -> bool:
+        """Whether its requests say what each layer cost."""
+        return bool(self._perf_count)
 
     def random_layers(self) -> tuple[str, ...]:
         """The layers that give other outputs for the same inputs the next time."""

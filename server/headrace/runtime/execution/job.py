@@ -14,9 +14,9 @@ from __future__ import annotations
 import enum
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.runtime.errors import (
     Cancelled,
@@ -80,6 +80,27 @@ class Sequence(NamedTuple):
     key: str = ""
 
 
+CountParts: TypeAlias = Callable[[Collection[float], Collection[float]], None]
+"""Counts parts that a device has completed: how many seconds each waited, and ran."""
+
+
+class Delegation(Protocol):
+    """How a virtual device has another device run jobs as they are."""
+
+    count: CountParts
+    """Counts what that device has completed, there."""
+
+    @property
+    def start(self) -> Callable[[Job], None]:
+        """Starts a job there."""
+
+    def completed(self, job: Job) -> None:
+        """The job has completed."""
+
+    def fails(self, job: Job) -> None:
+        """The job is about to fail. It may be observed, to `reopen` it."""
+
+
 class Job:
     """Inputs, conditions and time stamps of one inference, and its result.
 
@@ -109,6 +130,7 @@ class Job:
         conclude: called with the job before it completes, on the thread that settles it. It may
             change `outputs`, and returns an error if the job is to fail after all. Whoever sets it
             removes it when the job has ended.
+        delegation: set by a virtual device that has another device run the job as it is.
         in_flight: how many other requests its device had accepted and not finished when this one
             ended. Clients that balance choose by it.
         room: memory for outputs, by name: arrays of the types and shapes that these may have. A
@@ -124,6 +146,7 @@ class Job:
         "backend",
         "conclude",
         "deadline",
+        "delegation",
         "error",
         "finished",
         "generation",
@@ -188,6 +211,7 @@ class Job:
         self.network, self.version, self.generation = "", "", 0  # set by the registry
         self.in_flight = 0
         self.conclude: Callable[[Job], HeadraceError | None] | None = None
+        self.delegation: Delegation | None = None
         self.backend: Any = None
         self.waiter: Any = None
         self.error: BaseException | None = None
@@ -234,12 +258,12 @@ class Job:
 
     def settle(self, error: BaseException | None = None) -> bool:
         """Does what `fail` does, or `complete` if there is no error. Returns False if the job has
-        its outcome already."""
+        its outcome already. A job that lacks an output fails."""
         try:
             self._right_to_settle.pop()
         except IndexError:
             return False
-        error = self.token.error or error
+        error = self.token.error or error or self._lacks_outputs()
         if error is None and self.conclude is not None:
             try:
                 error = self.conclude(self)
@@ -260,6 +284,9 @@ class Job:
                 self.outcome = Outcome.CANCELLED
             else:
                 self.outcome = Outcome.FAILED
+            if self.delegation is not None:
+                self.delegation.fails(self)
+                self.delegation = None
         # Empty the list, because an observer that refers to the job would otherwise keep the job's
         # tensors until the next garbage collection.
         observers = self._observers
@@ -270,11 +297,13 @@ class Job:
                 _log.exception("job observer failed", extra={"request_id": self.trace})
         return True
 
-    def lacks_outputs(self) -> Internal | None:
+    def _lacks_outputs(self) -> Internal | None:
         """The error of a job whose device has not given all outputs that it was asked for."""
-        if self.outputs.keys() >= {*self.output_names}:
-            return None
-        return Internal(f"the device gave {sorted(self.outputs)}, not {self.output_names}")
+        outputs = self.outputs
+        for name in self.output_names:
+            if name not in outputs:
+                return Internal(f"the device gave {sorted(outputs)}, not {self.output_names}")
+        return None
 
     def reopen(self) -> None:
         """Takes back the outcome of a job that has failed, to run it again. Only an observer may

@@ -98,10 +98,11 @@ class NetworkCounters:
 
     def _sort(self) -> None:
         ended = taken(self._ended)
-        for outcome, *_ in ended:
-            self._requests.outcomes[outcome] += 1
-        self._request_seconds.observe_all([(seconds, traced) for _, seconds, _, traced in ended])
-        self._batch_size.observe_all([(rows, None) for _, _, rows, _ in ended if rows is not None])
+        if ended:
+            outcomes, seconds, rows, exemplars = zip(*ended, strict=True)
+            self._requests.count(outcomes)
+            self._request_seconds.observe_all(seconds, exemplars)
+            self._batch_size.observe_all(rows)
         self._requests.accepted += len(taken(self._begun))
 
 
@@ -231,6 +232,8 @@ class Counters:
                 SeriesSnapshot(families.REFUSED_CALLERS, (reason,), count)
                 for reason, count in reasons.items()
             ]
+        for device in devices:
+            device.sort()
         counted = [device.snapshot() for device in devices] + [
             network.snapshot() for network in networks
         ]

@@ -1,7 +1,8 @@
 """The counters of one device.
 
 A request costs a note of its begin and one of its end, so nobody needs to turn this off. The notes
-are counted many at a time, when there are enough or a snapshot is taken.
+are counted many at a time, when there are enough or a snapshot is taken. Of a job that a virtual
+device has another device run as it is, only the virtual device notes the end, for both.
 
 Accounting: every accepted request ends in exactly one `Outcome`, so at any moment
 ``accepted == completed + failed + cancelled + expired + in_flight``. A refused request was never
@@ -13,16 +14,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TypeAlias
 
-from headrace.runtime.execution.job import Outcome
+from headrace.runtime.execution.job import CountParts, Outcome
 from headrace.runtime.execution.trace import Exemplar
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.histogram import Histogram
 from headrace.runtime.metrics.series import NOTED, Family, SeriesSnapshot, Snapshot, taken
 
 _log = logging.getLogger(__name__)
+
+
+_Ended: TypeAlias = "tuple[Outcome, float, float | None, Exemplar | None, CountParts | None]"
+"""The arguments of `DeviceCounters.observe`."""
+
+_Times: TypeAlias = tuple[list[float], list[float]]
 
 
 class Requests:
@@ -34,6 +42,10 @@ class Requests:
         self.accepted = 0
         self.outcomes = dict.fromkeys(Outcome, 0)
 
+    def count(self, ended: Sequence[Outcome]) -> None:
+        for outcome in self.outcomes:
+            self.outcomes[outcome] += ended.count(outcome)
+
     def series(
         self, accepted: Family, ended: Family, labels: tuple[str, ...]
     ) -> Iterator[SeriesSnapshot]:
@@ -44,32 +56,36 @@ class Requests:
 
 class _Executions:
     """One kind of work on a device. The owner's lock guards all but the notes, to which anybody may
-    append: `begun` gets None, and `ended` the outcome, the seconds in the queue and on a stream or
-    None, and the exemplar or None."""
+    append: `begun` gets None, and `ended` what each job's end is about."""
 
     __slots__ = ("begun", "ended", "execution_seconds", "queue_wait_seconds", "requests")
 
     def __init__(self) -> None:
         self.requests = Requests()
         self.begun: deque[None] = deque()
-        self.ended: deque[tuple[Outcome, float, float | None, Exemplar | None]] = deque()
+        self.ended: deque[_Ended] = deque()
         self.queue_wait_seconds = Histogram(families.DEVICE_QUEUE_WAIT_SECONDS.bounds)
         self.execution_seconds = Histogram(families.DEVICE_EXECUTION_SECONDS.bounds)
 
-    def sort(self) -> None:
+    def sort(self) -> Mapping[CountParts, _Times]:
         """Counts what has ended and begun so far, in this order, so that nothing has ended that has
-        not begun."""
-        ended = taken(self.ended)
-        for outcome, *_ in ended:
-            self.requests.outcomes[outcome] += 1
-        self.queue_wait_seconds.observe_all([(queue, traced) for _, queue, _, traced in ended])
-        self.execution_seconds.observe_all(
-            [(run, traced) for _, _, run, traced in ended if run is not None]
-        )
+        not begun. Returns what is to be counted at other devices, too."""
+        ended, times = taken(self.ended), dict[CountParts, _Times]()
+        if ended:
+            outcomes, waits, runs, exemplars, elsewhere = zip(*ended, strict=True)
+            self.requests.count(outcomes)
+            self.queue_wait_seconds.observe_all(waits, exemplars)
+            self.execution_seconds.observe_all(runs, exemplars)
+            if any(elsewhere):
+                for count, wait, run in zip(elsewhere, waits, runs, strict=True):
+                    if count is not None:
+                        there = times.setdefault(count, ([], []))
+                        there[0].append(wait)
+                        there[1].append(run or 0.0)
         self.requests.accepted += len(taken(self.begun))
+        return times
 
     def series(self, *labels: str) -> Iterator[SeriesSnapshot]:
-        self.sort()
         yield from self.requests.series(families.DEVICE_ACCEPTED, families.DEVICE_REQUESTS, labels)
         waits, runs = self.queue_wait_seconds.snapshot(), self.execution_seconds.snapshot()
         yield SeriesSnapshot(families.DEVICE_QUEUE_WAIT_SECONDS, labels, waits)
@@ -108,6 +124,7 @@ class DeviceCounters:
         execution_seconds: float | None,
         part: bool = False,
         exemplar: Exemplar | None = None,
+        elsewhere: CountParts | None = None,
     ) -> None:
         """Counts the end of an accepted request.
 
@@ -117,17 +134,33 @@ class DeviceCounters:
             execution_seconds: on a stream; None if it never got there.
             part: whether it was part of a request split over devices.
             exemplar: the request, if it is traced.
+            elsewhere: counts it at the device that has completed it for this one.
         """
         executions = self._parts if part else self._requests
-        executions.ended.append((outcome, queue_seconds, execution_seconds, exemplar))
+        executions.ended.append((outcome, queue_seconds, execution_seconds, exemplar, elsewhere))
         if len(executions.ended) >= NOTED:
-            with self._lock:
-                executions.sort()
+            self.sort()
+
+    def count_parts(self, waits: Collection[float], runs: Collection[float]) -> None:
+        """Counts parts that have completed, and of which another device has noted the ends: what
+        each waited in the queue, and ran."""
+        with self._lock:
+            self._parts.requests.accepted += len(runs)
+            self._parts.requests.outcomes[Outcome.COMPLETED] += len(runs)
+            self._parts.queue_wait_seconds.observe_all(waits)
+            self._parts.execution_seconds.observe_all(runs)
+
+    def sort(self) -> None:
+        """Counts the notes, here and at the devices that have completed requests for this one."""
+        with self._lock:
+            elsewhere = *self._requests.sort().items(), *self._parts.sort().items()
+        for count, (waits, runs) in elsewhere:
+            count(waits, runs)
 
     def requests(self) -> tuple[int, int]:
         """How many requests were accepted, and how many of them have ended; no parts."""
+        self.sort()
         with self._lock:
-            self._requests.sort()
             requests = self._requests.requests
             return requests.accepted, sum(requests.outcomes.values())
 
@@ -144,6 +177,8 @@ class DeviceCounters:
                 self._gauges.pop(gauge, None)
 
     def snapshot(self) -> Snapshot:
+        """What is counted. Virtual devices that have this one run requests `sort` before."""
+        self.sort()
         with self._lock:
             counted = [
                 *self._requests.series(self.device, "request"),

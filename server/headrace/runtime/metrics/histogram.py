@@ -1,12 +1,12 @@
-"""A histogram in fixed buckets. A value costs one binary search and two additions.
+"""A histogram in fixed buckets. Many values at once cost little more than their sort.
 
 Each bucket remembers the last value that came from a traced request, as an example.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -63,17 +63,30 @@ class Histogram:
         Args:
             exemplar: the traced request that the value comes from.
         """
-        self.observe_all([(value, exemplar)])
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+        if exemplar is not None:
+            self._remember(value, exemplar)
 
-    def observe_all(self, values: Iterable[tuple[float, Exemplar | None]]) -> None:
-        """Counts each value, with its exemplar, as `observe` does."""
-        bounds, counts = self._bounds, self._counts
-        for value, exemplar in values:
-            bucket = bisect_left(bounds, value)
-            counts[bucket] += 1
-            self._sum += value
-            if exemplar is not None:
-                self._examples[bucket] = Example(value, exemplar)
+    def observe_all(
+        self, values: Collection[float | None], exemplars: Iterable[Exemplar | None] = ()
+    ) -> None:
+        """Counts each value, with the exemplar in its place, as `observe` does; None is no
+        value."""
+        counts, before = self._counts, 0
+        ordered = sorted([value for value in values if value is not None])
+        self._sum += sum(ordered)
+        for bucket, bound in enumerate(self._bounds):
+            upto = bisect_right(ordered, bound, before)
+            counts[bucket] += upto - before
+            before = upto
+        counts[-1] += len(ordered) - before
+        for value, exemplar in zip(values, exemplars, strict=False):
+            if exemplar is not None and value is not None:
+                self._remember(value, exemplar)
+
+    def _remember(self, value: float, exemplar: Exemplar) -> None:
+        self._examples[bisect_left(self._bounds, value)] = Example(value, exemplar)
 
     def snapshot(self) -> HistogramSnapshot:
         counts = tuple(self._counts)

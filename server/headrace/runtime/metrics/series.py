@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, TypeVar
 
@@ -64,7 +64,7 @@ Snapshot: TypeAlias = tuple[SeriesSnapshot, ...]
 """The counts at one moment."""
 
 
-NOTED = 64
+NOTED = 256
 """How many values are noted before they are counted."""
 
 
@@ -91,13 +91,17 @@ class Series:
         if len(self._noted) >= NOTED:
             self.snapshot()
 
-    def snapshot(self) -> Value:
+    def add_all(self, values: Collection[float]) -> None:
+        """Adds each of them."""
         with self._lock:
-            values = taken(self._noted)
             if self._histogram is None:
                 self._total += sum(values)
             else:
-                self._histogram.observe_all([(value, None) for value in values])
+                self._histogram.observe_all(values)
+
+    def snapshot(self) -> Value:
+        self.add_all(taken(self._noted))
+        with self._lock:
             return self._total if self._histogram is None else self._histogram.snapshot()
 
 

@@ -183,16 +183,13 @@ class SequenceNetwork(NetworkInFront):
         job.conclude = partial(self._keep, turn, wanted)
         job.may_run_inline = inline
         try:
-            self.inner._start(job)
+            self.inner.start(job)
         except Exception as error:  # noqa: BLE001 - an accepted job has an outcome, whatever happens
             job.fail(error)
 
     def _keep(self, turn: SequenceTurn, wanted: tuple[str, ...], job: Job) -> HeadraceError | None:
         """Takes the states out of the outputs. No other thread touches the sequence's states
         meanwhile."""
-        lack = job.lacks_outputs()
-        if lack is not None:  # another device may run it with these states
-            return lack
         turn.sequence.states = self._kept.take(job.outputs, turn.sequence.sizes)
         job.output_names = wanted
         return None

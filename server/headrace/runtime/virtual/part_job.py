@@ -55,7 +55,7 @@ class PartJob(Job):
     def take_outputs(self) -> tuple[dict[str, Value], BaseException | None]:
         """The outputs of a part that has ended, and its error if it failed. The part drops all
         values, because other objects may refer to the part for a while."""
-        outputs, error = self.outputs, self.error or self.lacks_outputs()
+        outputs, error = self.outputs, self.error
         self.inputs, self.outputs = {}, {}
         self.token.close()
         return outputs, error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from headrace.runtime.metrics.families import REQUEST_SECONDS
 from headrace.runtime.metrics.series import Family, SeriesTable
 
@@ -37,6 +39,10 @@ class SubgraphCounters:
         label = str(number) if number <= MOST_NUMBERED else "more"
         self._seconds = table.get(EXECUTION_SECONDS, label, device)
         self._bytes = table.get(CUT_BYTES, label, device)
+
+    def observe_all(self, execution_seconds: Collection[float]) -> None:
+        """Counts runs that have read nothing from others."""
+        self._seconds.add_all(execution_seconds)
 
     def observe(self, execution_seconds: float, cut_bytes: int) -> None:
         self._seconds.add(execution_seconds)

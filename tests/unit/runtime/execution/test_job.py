@@ -59,6 +59,14 @@ def test_a_cancelled_token_decides_whatever_the_device_says(
     assert (job.error, job.outputs) == (reason, {})
 
 
+def test_a_job_without_an_output_that_it_was_asked_for_fails() -> None:
+    job = Outcomes().job(output_names=("y", "z"))
+    job.outputs["y"] = rows()
+    assert job.complete() is True
+    assert (job.outcome, job.outputs) == (Outcome.FAILED, {})
+    assert str(job.error) == "the device gave ['y'], not ('y', 'z')"
+
+
 def test_only_the_first_end_counts() -> None:
     outcomes = Outcomes()
     job = outcomes.job()

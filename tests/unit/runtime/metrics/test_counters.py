@@ -46,6 +46,20 @@ def test_parts_are_counted_apart_from_requests() -> None:
     assert executions(counted, "request").count == 0
 
 
+def test_what_a_device_completes_for_a_virtual_one_is_counted_at_both() -> None:
+    counters = Counters()
+    cpu, auto = counters.device("CPU"), counters.device("AUTO")
+    for wait in (0.5, 0.25):
+        auto.accept()
+        auto.observe(Outcome.COMPLETED, wait, 2.0, elsewhere=cpu.count_parts)
+    counted = counters.snapshot()
+    for device, kind in (("CPU", "part"), ("AUTO", "request")):
+        assert number(counted, families.DEVICE_REQUESTS, device, kind, "completed") == 2
+        assert number(counted, families.DEVICE_ACCEPTED, device, kind) == 2
+        assert histogram(counted, families.DEVICE_EXECUTION_SECONDS, device, kind).sum == 4.0
+        assert histogram(counted, families.DEVICE_QUEUE_WAIT_SECONDS, device, kind).sum == 0.75
+
+
 def test_a_request_that_expired_in_the_queue_has_no_execution_time() -> None:
     device = DeviceCounters("CPU")
     device.accept()

@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from headrace.plugins.multi.loading import DeviceNetwork
 from headrace.plugins.multi.running.availability import (
@@ -38,6 +37,8 @@ from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.execution.trace import names
 from headrace.runtime.execution.trampoline import Trampoline
+from headrace.runtime.metrics.series import Series
+from headrace.runtime.virtual.delegation import DeviceDelegation
 from headrace.runtime.virtual.networks import optimal_requests
 from headrace.runtime.virtual.part_job import submit
 
@@ -46,13 +47,55 @@ _log = logging.getLogger(__name__)
 _Instruction = Instruction[Job]
 
 
-class _Way(NamedTuple):
-    """To a device for requests that it runs when they come. `ran` observes their ends."""
+class _Way(DeviceDelegation):
+    """To a device for requests that it runs when they come.
 
-    device: ScheduledDevice
-    outages: int
-    member: DeviceNetwork
-    ran: Callable[[Job], None]
+    Attributes:
+        outages: of the device, when it was taken.
+    """
+
+    __slots__ = ("_pool", "_run", "device", "outages", "takes")
+
+    def __init__(
+        self, pool: DevicePool, device: ScheduledDevice, member: DeviceNetwork, completed: Series
+    ) -> None:
+        super().__init__(member.executable, partial(_count, completed))
+        self._pool, self._run = pool, member.executable._start
+        self.device, self.outages = device, device.outages
+        self.takes = member.takes
+
+    def start(self, job: Job) -> None:
+        """Starts a job if all go this way at present."""
+        if job.inputs.keys() <= self.takes:
+            self.device.at_work.append(None)
+            if self._pool.direct is self:
+                self._run(job)
+                return
+            self.device.at_work.pop()  # its member may have left meanwhile
+            self._pool.release_left()
+        job.delegation = None
+        self._pool.submit(job)
+
+    def run(self, job: Job) -> None:
+        """Starts a job that the device has noted."""
+        job.delegation = self
+        self._run(job)
+
+    def completed(self, job: Job) -> None:
+        if self.device.limit == UNLIMITED:
+            self.device.at_work.pop()  # nobody waits for room
+            if self._pool.leaving:
+                self._pool.release_left()
+        else:
+            self._pool.made_room(self, job)
+
+    def failed(self, job: Job) -> None:
+        self._pool.ended(self.request(job), job)
+
+    def request(self, job: Job) -> PoolRequest:
+        request = PoolRequest(job)
+        request.device, request.outages = self.device, self.outages
+        return request
 
 
 class DevicePool:
@@ -63,8 +106,13 @@ class DevicePool:
         label: the network's label in the log.
         members: the preferred one first.
         spill: as for `Schedule`. If not, a device without a number gets all requests at once. They
-            wait in its own queue, and `_direct` is the way there, which needs no lock.
+            wait in its own queue, and need no lock of the pool.
+        delegate: called under the lock with how a device runs all requests as they are, or None.
         changed: called without the lock when a device was taken out or put back.
+
+    Attributes:
+        direct: what `delegate` was called with last.
+        leaving: what to do when a member that has left has no request any more.
     """
 
     def __init__(
@@ -75,6 +123,7 @@ class DevicePool:
         states: DeviceStates,
         *,
         spill: bool,
+        delegate: Callable[[_Way | None], object] = lambda _: None,
         changed: Callable[[], object] = lambda: None,
     ) -> None:
         self._label = label
@@ -83,14 +132,16 @@ class DevicePool:
         self._counters = MemberCounters()
         self._lock = threading.Lock()
         self._members = {member.name: member for member in members}
+        self._taken = _taken_by(members)
         self._counts = {member.name: member.count for member in members}
         self._spill = spill
+        self._delegate = delegate
         limits = [(member.name, self._limit(member, member.count)) for member in members]
         self._schedule: Schedule[Job] = Schedule(limits, time.monotonic(), spill=spill)
         self._trampoline: Trampoline[_Instruction] = Trampoline()
-        self._leaving: dict[str, list[Callable[[], object]]] = {}
+        self.leaving: dict[str, list[Callable[[], object]]] = {}
         self._ways: dict[str, _Way] = {}
-        self._direct = self._way_to(self._schedule.direct)
+        self._go(self._schedule.direct)
         self._alarm = Alarm(timer, self._on_alarm)
         self._unsubscribe = states.subscribe(self._on_device_event)
 
@@ -100,10 +151,15 @@ class DevicePool:
         self._unsubscribe()
         with self._lock:
             self._alarm.close()
+            self._ways.clear()
+            self._go(None)
 
     def count_with(self, label: str, counters: MemberCounters) -> None:
         """Uses this label in the log, and these counters, from now on."""
-        self._label, self._counters = label, counters
+        with self._lock:
+            self._label, self._counters = label, counters
+            self._ways.clear()
+            self._go(self._schedule.direct)
 
     # -- the present state --
 
@@ -159,35 +215,35 @@ class DevicePool:
 
     def submit(self, job: Job) -> None:
         """Runs the job on a device, now or when one is free."""
-        if job.span is None and (way := self._enter()) is not None:
-            job.observe(way.ran)
-            if not job.inputs.keys() <= way.member.takes:
-                raise _cannot_replace(way.member)
-            way.member.executable.start(job)
+        if not (job.span or job.profile) and (way := self._enter(job)) is not None:
+            way.run(job)
             return
         request = PoolRequest(job)
         request.listen(self._cancelled)  # a device that runs it learns of it by itself
         self._do(self._event(partial(self._schedule.arrive, request)), inline=job.may_run_inline)
         self._heed(request)
 
-    def _enter(self) -> _Way | None:
-        """The way to a device that runs a new request at once. The device has noted the request."""
-        while (way := self._direct) is not None:
-            way.device.at_work.append(None)
-            if way is self._direct:
-                return way
-            way.device.at_work.pop()  # its member may have left meanwhile
-            self._release_left()
+    def _enter(self, job: Job) -> _Way | None:
+        """The way to a device that has room for the request, and has noted it. None if there is
+        none, or if the request has an input that not all devices take."""
         with self._lock:
-            return self._way_to(self._schedule.start())
+            if self._taken is not None and job.inputs.keys() <= self._taken:
+                return self._way_to(self._schedule.start())
+        return None
+
+    def _go(self, device: ScheduledDevice | None) -> None:
+        """Has the device run all requests from now on, if it is one."""
+        self.direct = self._way_to(device)
+        self._delegate(self.direct)
 
     def _way_to(self, device: ScheduledDevice | None) -> _Way | None:
-        if device is None:
+        if device is None or not _is_plain(self._members[device.name]):
             return None
         way, member = self._ways.get(device.name), self._members[device.name]
-        if way is None or way.outages != device.outages or way.member is not member:
-            ran = partial(self._ran, device, device.outages)
-            way = self._ways[device.name] = _Way(device, device.outages, member, ran)
+        is_old = way is None or way.outages != device.outages
+        if way is None or is_old or way.executable is not member.executable:
+            completed = self._counters.requests(device.name, Outcome.COMPLETED)
+            way = self._ways[device.name] = _Way(self, device, member, completed)
         return way
 
     def _heed(self, request: PoolRequest) -> None:
@@ -208,6 +264,7 @@ class DevicePool:
 
         def arrange(now: float) -> list[_Instruction]:
             self._members.update((member.name, member) for member, _ in listed)
+            self._taken = _taken_by([member for member, _ in listed])
             self._counts = {member.name: count for member, count in listed}
             return self._schedule.arrange(limits, now)
 
@@ -232,14 +289,14 @@ class DevicePool:
     def when_empty(self, member: DeviceNetwork, action: Callable[[], object]) -> None:
         """Calls `action` once, when the member has no request. The member has left the list."""
         with self._lock:
-            self._leaving.setdefault(member.name, []).append(action)
-        self._release_left()
+            self.leaving.setdefault(member.name, []).append(action)
+        self.release_left()
 
-    def _release_left(self) -> None:
+    def release_left(self) -> None:
         """Calls the actions of `when_empty` whose members have no request left."""
         with self._lock:
-            empty = [member for member in self._leaving if not self._schedule.running_on(member)]
-            actions = [action for member in empty for action in self._leaving.pop(member)]
+            empty = [member for member in self.leaving if not self._schedule.running_on(member)]
+            actions = [action for member in empty for action in self.leaving.pop(member)]
         for action in actions:
             action()
 
@@ -265,32 +322,22 @@ class DevicePool:
             self._alarm.rang()
         self._bring(self._schedule.tick)
 
-    def _ran(self, device: ScheduledDevice, outages: int, job: Job) -> None:
-        """A device has settled a job that it got when it came."""
-        if job.error is None and job.lacks_outputs() is None:
-            if is_done := device.limit == UNLIMITED:
-                device.at_work.pop()  # nobody waits for room
-            else:
-                with self._lock:
-                    is_done = self._schedule.ran(device)
-            if is_done:
-                self._counters.requests(device.name, Outcome.COMPLETED).add(1)
-                if self._leaving:
-                    self._release_left()
-                return
-        request = PoolRequest(job)
-        request.device, request.outages = device, outages
-        self._ended(request, job)
+    def made_room(self, way: _Way, job: Job) -> None:
+        """A device has completed a job that it got when it came."""
+        with self._lock:
+            matters = not self._schedule.ran(way.device)
+        if matters:
+            self._bring(partial(self._schedule.completed, way.request(job)))
+        if self.leaving:
+            self.release_left()
 
-    def _ended(self, request: PoolRequest, job: Job) -> None:
+    def ended(self, request: PoolRequest, job: Job) -> None:
         """A device has settled the job. Observers of the caller hear of it afterwards, unless the
         job runs again."""
         assert request.device is not None
         assert job.outcome is not None
         device, outcome = request.device.name, job.outcome.value
         request.end_run()
-        if job.error is None and (lack := job.lacks_outputs()) is not None:
-            job.outputs, job.error, job.outcome = {}, lack, Outcome.FAILED
         if job.error is None:
             todo = self._event(partial(self._schedule.completed, request))
         else:
@@ -304,8 +351,8 @@ class DevicePool:
             request.stop_listening()
         if todo:
             self._do(todo)
-        if self._leaving:
-            self._release_left()
+        if self.leaving:
+            self.release_left()
 
     def _failed(
         self, request: PoolRequest, device: str, error: BaseException
@@ -346,7 +393,7 @@ class DevicePool:
     def _event(self, event: Callable[[float], list[_Instruction]]) -> list[_Instruction]:
         with self._lock:
             todo = event(time.monotonic())
-            self._direct = self._way_to(self._schedule.direct)
+            self._go(self._schedule.direct)
             self._alarm.set(self._schedule.wake_at)
         return todo
 
@@ -367,7 +414,7 @@ class DevicePool:
     def _run(self, request: PoolRequest, device: str, *, inline: bool) -> None:
         job, member = request.item, self._members[device]
         request.begin_run(inline=inline)
-        job.observe(partial(self._ended, request))
+        job.observe(partial(self.ended, request))
         if not job.inputs.keys() <= member.takes:
             job.fail(_cannot_replace(member))
         else:
@@ -383,6 +430,21 @@ class DevicePool:
 
     def _limit(self, member: DeviceNetwork, count: int | None) -> int:
         return count or (optimal_requests(member.executable) if self._spill else UNLIMITED)
+
+
+def _taken_by(members: Sequence[DeviceNetwork]) -> frozenset[str] | None:
+    """The inputs that all members take; None if not all members run jobs as they are."""
+    if not members or not all(map(_is_plain, members)):
+        return None
+    return frozenset.intersection(*(member.takes for member in members))
+
+
+def _is_plain(member: DeviceNetwork) -> bool:
+    return not (member.executable.delegates or member.executable.profiles)
+
+
+def _count(completed: Series, runs: Collection[float]) -> None:
+    completed.add(len(runs))
 
 
 def _cannot_replace(member: DeviceNetwork) -> InvalidArgument:

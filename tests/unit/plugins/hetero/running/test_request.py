@@ -238,7 +238,7 @@ def test_one_subgraph_runs_the_job_of_the_caller_itself(rig: Rig) -> None:
     assert rig.stubs[0].jobs == [job]
     assert job.outcome is Outcome.COMPLETED
     assert [*job.outputs] == ["y"]
-    for device, kind in ((rig.devices[0], "part"), (rig.outer, "request")):
+    for device, kind in ((rig.outer, "request"), (rig.devices[0], "part")):
         counted = device.counters.device("FAKE").snapshot()
         assert number(counted, families.DEVICE_REQUESTS, "FAKE", kind, "completed") == 1
 

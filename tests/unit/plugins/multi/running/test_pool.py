@@ -224,8 +224,8 @@ def test_a_request_whose_device_leaves_at_the_same_moment_does_not_keep_the_copy
     class Leaving(list[None]):
         def append(self, note: None) -> None:
             super().append(note)
-            if pool._direct is not None:  # as an event on another thread does
-                pool._direct = None
+            if pool.direct is not None:  # as an event on another thread does
+                pool.direct = None
                 pool.when_empty(member, lambda: closed.append("copy"))
                 assert not closed
 
@@ -235,7 +235,7 @@ def test_a_request_whose_device_leaves_at_the_same_moment_does_not_keep_the_copy
         assert isinstance(network, PooledNetwork)
         pool: Any = network.pool
         (member,) = pool.members
-        pool._direct.device.at_work = Leaving()
+        pool.direct.device.at_work = Leaving()
         job = Job(_ADD.inputs, lambda _: ended.set())
         ended = threading.Event()
         network.submit(job)
