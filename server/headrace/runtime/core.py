@@ -135,13 +135,13 @@ class Core:
         self._executors = ExecutorManager()
         self.asker = asker
         self._loads = LoadExecutor(asker=asker)
-        self._life = NetworkLife(
+        self.life = NetworkLife(
             self.networks, self.counters, self._loads, store, budget, self.models.note
         )
         self.budget = budget
         self.clients_networks_leave = clients_networks_leave and bool(budget)
         self.networks.cold.asked = self.counters.count_cold
-        copy = partial(DeviceCopy, self.load_network, self._life.unload)
+        copy = partial(DeviceCopy, self.load_network, self.life.unload)
         self.shadows = Shadows(self.networks, copy, self.counters.requests, asker)
         self.idle = idle.IdleNetworks(self._timer, self.networks, self._unload_idle)
         self.recent = RecentNetworks(self._timer, lambda: self._loads.close(free_graphs))
@@ -224,7 +224,7 @@ class Core:
         of `load_network`."""
         device, idle_seconds = self._resolve(request.device), self._idle_seconds(request, owner)
         again = partial(self._load_again, network, device, owner, residence)
-        known = self._life.know(request, again, owner, residence)
+        known = self.life.know(request, again, owner, residence)
         self.idle.watch(request, idle_seconds)
         return known
 
@@ -259,7 +259,7 @@ class Core:
 
         again, residence = self._of_client(resolved, None)
         span = self._load_span(request, replace)
-        load = self._life.load(
+        load = self.life.load(
             request,
             read,
             compile_network,
@@ -272,16 +272,9 @@ class Core:
         self.idle.watch(request, idle_seconds)
         return load
 
-    def under_way(self, name: str) -> Future[NetworkEntry] | None:
-        return self._life.under_way(name)
-
     def cancel_load(self, load: Future[NetworkEntry]) -> None:
         """Cancels a load whose caller no longer waits."""
-        self._life.cancel(load, Cancelled("the caller cancelled the load"))
-
-    def list_failed(self, request: LoadRequest, reason: str, owner: object = None) -> None:
-        """Lists a network whose load could not begin. Raises as `NetworkLife.list_failed`."""
-        self._life.list_failed(request, reason, owner)
+        self.life.cancel(load, Cancelled("the caller cancelled the load"))
 
     def unload_network(
         self,
@@ -293,14 +286,10 @@ class Core:
         """Removes versions of a network. The future is done when their memory is free. The last one
         takes the network's shadow with it. Arguments and errors are those of
         `NetworkLife.unload`."""
-        unloaded = self._life.unload(name, version, stays=stays)
+        unloaded = self.life.unload(name, version, stays=stays)
         if not self.networks.has(name):
             self.shadows.forget(name)
         return unloaded
-
-    def forget_kept(self, name: str) -> None:
-        """Removes a network from the store after a network of the repository has replaced it."""
-        self._life.forget_kept(name)
 
     def set_traffic(
         self, name: str, shares: Mapping[str, int], default: Mapping[str, int] = NO_SHARES
@@ -316,7 +305,7 @@ class Core:
             InvalidArgument: the shares are not per cent, or more than the whole.
             As `NetworkRegistry.share`.
         """
-        self._life.share(name, check_shares(shares), default)
+        self.life.share(name, check_shares(shares), default)
 
     def set_shadow(self, name: str, shadow: Shadow) -> Future[NetworkEntry] | None:
         """Gives a network a shadow, or ends the one that it has. A restart keeps it.
@@ -336,7 +325,7 @@ class Core:
             check_network(entry, shadow)
         if shadow.device:
             self.plugin(DeviceName.parse(shadow.device))  # before the shadow that runs ends
-        save = partial(self._life.save_shadow, name, self.shadows.get)
+        save = partial(self.life.save_shadow, name, self.shadows.get)
         later = partial(self._loads.close, partial(copy_context().run, save))
         try:
             load = self.shadows.set(name, shadow, failed=later)
@@ -413,7 +402,7 @@ class Core:
 
     def budget_series(self) -> Snapshot:
         """The memory budgets, and how many networks have left for others."""
-        evictions = self._life.room.evictions
+        evictions = self.life.room.evictions
         return (
             *(
                 SeriesSnapshot(MEMORY_BUDGET_BYTES, (name or "all",), most)
@@ -454,7 +443,7 @@ class Core:
         self.shadows.stop()
         self.idle.close()
         self.networks.cold.stop()
-        self._life.stop()
+        self.life.stop()
         self.recent.close()
         self._loads.stop()
         self._responses.stop()
@@ -486,7 +475,7 @@ class Core:
             cold: as `NetworkLife.load`.
         """
         span = self._load_span(request, replace)
-        return self._life.load(
+        return self.life.load(
             request,
             network,
             lambda entry: self._load(entry, request, device),
@@ -549,7 +538,7 @@ class Core:
                 asker=asker,
             )
         except AlreadyExists:
-            under_way = self._life.under_way(request.name, request.version)
+            under_way = self.life.under_way(request.name, request.version)
             if under_way is not None:
                 return under_way
             entry = self.networks.find(request.name, request.version)
@@ -587,7 +576,7 @@ class Core:
         self, name: str, device: DeviceName, network: Network
     ) -> AbstractContextManager[Keep]:
         weights = WeightSize(network.weight_bytes, network.widened_bytes)
-        return self._life.room.lent(name, self._budgets(device), weights)
+        return self.life.room.lent(name, self._budgets(device), weights)
 
     def _budgets(self, device: DeviceName) -> frozenset[str]:
         """The memory budgets that a network on a device counts for. A pipeline leaves with the

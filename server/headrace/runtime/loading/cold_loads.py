@@ -40,10 +40,12 @@ _log = logging.getLogger(__name__)
 _Place: TypeAlias = tuple[str, str]
 """The full name and the version of a network."""
 
-_AT_ONCE: Final = 2
+_AT_ONCE: Final = 2  # loads
 _SPARE: Final = 6
 """How many more of them run of identities that have none running."""
 _MOST_WAITERS: Final = 1024
+"""How many requests wait, with those that had too little time and whose loads go on. An identity
+has at most half of that."""
 _MOST_NEEDED: Final = 32
 """How many networks the load of a pipeline finds missing, one after the other. Also how many
 pipelines wait for each other."""
@@ -139,20 +141,13 @@ class ColdLoads:
     on a thread of their own, because that may wait for the disk. Waiters are told on any thread,
     without the lock, the most urgent first.
 
-    Args:
-        at_once: how many of these loads run at a time. A few more do of identities that have none.
-        most_waiters: how many requests wait, with those that had too little time and whose loads
-            go on. An identity has at most half of that.
-
     Attributes:
         asked: called with the name of a network that a request wants.
         left: called when a request waits no more.
         ended: called with the name of a network whose load has ended.
     """
 
-    def __init__(self, at_once: int = _AT_ONCE, most_waiters: int = _MOST_WAITERS) -> None:
-        self._at_once = at_once
-        self._most_waiters = most_waiters
+    def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="headrace-cold")
         self._lock = threading.Lock()
         self._order = itertools.count()
@@ -197,7 +192,7 @@ class ColdLoads:
             late = Counter(  # the loads of requests that had less time, and have left
                 each.who for each in self._wanted.values() if each.asked and not each.waiters
             )
-            free = self._most_waiters - self._waiters.total() - late.total()
+            free = _MOST_WAITERS - self._waiters.total() - late.total()
             if free <= 0 or (who and self._waiters[who] + late[who] > free):
                 error = ResourceExhausted(
                     "too many requests wait for networks that are not loaded; try again later"
@@ -311,7 +306,7 @@ class ColdLoads:
             each.order < wanted.order and each.who == who and (each.asked or each.begun is not None)
             for each in self._wanted.values()
         )
-        return own + ahead // self._at_once * self._mean_seconds
+        return own + ahead // _AT_ONCE * self._mean_seconds
 
     def _begin(self) -> None:
         while True:
@@ -322,14 +317,14 @@ class ColdLoads:
                 running = [each for each in there if each.begun is not None]
                 waiting = self._waiting()
                 of = Counter(each.who for each in running)
-                if len(running) >= self._at_once:  # which may wait for room, and for long
+                if len(running) >= _AT_ONCE:  # which may wait for room, and for long
                     kept = self._together()
                     waiting = [
                         each
                         for each in waiting
                         if (each.asked and not of[each.for_whom(of)]) or each.place in kept
                     ]
-                if not waiting or len(running) >= self._at_once + _SPARE:
+                if not waiting or len(running) >= _AT_ONCE + _SPARE:
                     return
                 wanted = next_load(waiting, of)
                 wanted.who = wanted.for_whom(of)

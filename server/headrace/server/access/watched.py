@@ -37,29 +37,19 @@ class WatchedFiles(Generic[T]):
         parse: makes the value from the bytes of the files, in the order of `paths`. It raises
             `ValueError` or `HeadraceError` with a text that says what is wrong, without secrets.
         field: the setting that names the files, for errors.
-        on_change: called with each new value, on the watcher's thread. Not called for the first.
-        max_bytes: the largest size of a file.
 
     Attributes:
-        on_change: the argument. It may be set until the watcher starts.
+        on_change: called with each new value, on the watcher's thread. It may be set until that
+            starts.
 
     Raises:
         InvalidArgument: the files cannot be read or parsed now.
     """
 
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        parse: Callable[..., T],
-        *,
-        field: str,
-        on_change: Callable[[T], object] = lambda _: None,
-        max_bytes: int = MAX_BYTES,
-    ) -> None:
+    def __init__(self, paths: Sequence[Path], parse: Callable[..., T], *, field: str) -> None:
         self._paths = tuple(paths)
         self._parse = parse
-        self.on_change = on_change
-        self._max_bytes = max_bytes
+        self.on_change: Callable[[T], object] = lambda _: None
         self._failures = 0
         try:
             self._marks = self._look_marks()
@@ -130,7 +120,7 @@ class WatchedFiles(Generic[T]):
         )
 
     def _read(self) -> tuple[bytes, ...]:
-        return tuple(read_file(path, self._max_bytes) for path in self._paths)
+        return tuple(read_file(path, MAX_BYTES) for path in self._paths)
 
 
 def _reason(error: Exception) -> str:

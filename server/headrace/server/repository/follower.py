@@ -315,7 +315,7 @@ class Follower:
                         self.unload(name, partial(_is_own, version))
                     case TakeOver():
                         self.unload(name, lambda entry: entry.owner != REPOSITORY)
-                        self._core.forget_kept(name)
+                        self._core.life.forget_kept(name)
             status.takes_over &= bool(status.loading)
         return begun
 
@@ -430,7 +430,7 @@ class Follower:
 
     def _list_failed(self, name: str, request: LoadRequest, reason: str) -> None:
         try:
-            self._core.list_failed(request, reason, REPOSITORY)
+            self._core.life.list_failed(request, reason, REPOSITORY)
         except HeadraceError:  # an older load of the version serves, or a client has the name
             return
         self._changed(name)

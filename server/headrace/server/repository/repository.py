@@ -55,6 +55,7 @@ class Repository:
             call may come on any thread.
 
     Attributes:
+        own: follows the repository's folder.
         threads: where loads by name begin, shared out among who asks. They may all wait for a
             store that does not answer, and other calls do not wait with them.
     """
@@ -66,23 +67,12 @@ class Repository:
         self.threads = LoadExecutor(4, asker=core.asker)
         self._core = core
         self._changed = changed
-        self._own = Follower(core, files, changed)
-
-    def start(
-        self, shares: Mapping[str, Mapping[str, int]], shadows: Mapping[str, Shadow]
-    ) -> list[Future[NetworkEntry]]:
-        return self._own.start(shares, shadows)
+        self.own = Follower(core, files, changed)
 
     def stop(self) -> bool:
         """Begins no more loads by name. Returns whether a thread still waits for the store."""
         self.threads.stop_loading(wait=False)
         return self.threads.is_busy or self.files.is_refreshing
-
-    def retry(self) -> list[Future[NetworkEntry]]:
-        return self._own.retry()
-
-    def poll(self) -> None:
-        self._own.poll()
 
     def index(self, *, own: bool = False) -> list[RepositoryVersion]:
         """All versions that are in the repository or loaded, in the order of name and number.
@@ -127,7 +117,7 @@ class Repository:
         folder = self.files.find(reference.network)
         description = self.files.describe(reference.network, folder)
         if name == reference.network and reference == Reference(name) and not on_disk:
-            return self._own.load(name, folder, replace=replace)
+            return self.own.load(name, folder, replace=replace)
         wanted = description.policy.choose(folder.versions)
         if not wanted:
             raise FailedPrecondition("the version policy leaves out all versions", field="model")
@@ -171,10 +161,10 @@ class Repository:
         left = set(begun)
 
         def one_ended(load: Future[NetworkEntry]) -> None:
-            with self._own.lock:
+            with self.own.lock:
                 left.discard(load)
                 if not left and all(error_of(each) is None for each in begun):
-                    self._own.unload(name, lambda entry: entry.owner is not owner)
+                    self.own.unload(name, lambda entry: entry.owner is not owner)
             self._changed(name)
 
         for load in begun:
@@ -187,9 +177,9 @@ class Repository:
         Raises:
             NotFound: no network has the name, or the network does not have the version.
         """
-        with self._own.lock:
+        with self.own.lock:
             self._core.networks.find(name, version)  # raises before anything is noted
-            status = self._own.statuses.get(name)
+            status = self.own.statuses.get(name)
             if status is not None:
                 for each in [version] if version else [*status.want.versions, *status.reasons]:
                     status.reasons[each] = UNLOADED
@@ -210,9 +200,9 @@ class Repository:
         Raises:
             As `Core.set_traffic`.
         """
-        with self._own.lock:
-            status = self._own.statuses.get(name)
-            if self._own.is_clients(name):
+        with self.own.lock:
+            status = self.own.statuses.get(name)
+            if self.own.is_clients(name):
                 status = None
             described = status.description if status is not None else None
             self._core.set_traffic(name, shares, described.traffic if described else {})
@@ -222,18 +212,18 @@ class Repository:
     def set_shadow(self, name: str, shadow: Shadow) -> Future[NetworkEntry] | None:
         """Gives a network a shadow in the place of the one that it has. Returns and raises as
         `Core.set_shadow`."""
-        with self._own.lock:
+        with self.own.lock:
             load = self._core.set_shadow(name, shadow)
-            status = self._own.statuses.get(name)
-            if status is not None and not self._own.is_clients(name):
+            status = self.own.statuses.get(name)
+            if status is not None and not self.own.is_clients(name):
                 status.shadow = self._core.shadows.get(name)
         return load
 
     def _rows(self, name: str, there: Mapping[str, NetworkFolder]) -> list[RepositoryVersion]:
         entries = {each.key.version: each for each in self._core.networks.versions(name)}
         folder = there.get(name)
-        with self._own.lock:
-            status = self._own.statuses.get(name) or RepositoryStatus()
+        with self.own.lock:
+            status = self.own.statuses.get(name) or RepositoryStatus()
             reasons, wanted = dict(status.reasons), set(status.want.versions)
         shares = self._core.networks.serving(name)
         fault = reasons.get("") or (folder.fault if folder is not None else "")
@@ -335,7 +325,7 @@ class Poller:
             pause = min(2 * pause, longest) if why else self._seconds
             if self._stopped.is_set():
                 return
-            why = self._tried(self._repository.poll) or why
+            why = self._tried(self._repository.own.poll) or why
             if why and why != before:
                 _log.error("the model repository cannot be read: %s", why)
             elif before and not why:
@@ -343,7 +333,7 @@ class Poller:
             if not why:
                 self._came()
             if not pause:
-                self._tried(self._repository.poll)  # what is missing at two looks is unloaded
+                self._tried(self._repository.own.poll)  # what is missing at two looks is unloaded
                 return
 
     @staticmethod

@@ -143,7 +143,7 @@ class Startup:
                 with asking(owner_as_asker(owner_of(name))):
                     begun += self._load_kept(self._state, name, *own)
         with usable("model_repository"):
-            begun += self._repository.start(shares, shadows)
+            begun += self._repository.own.start(shares, shadows)
         return begun
 
     def _ready(self) -> int:
@@ -158,7 +158,7 @@ class Startup:
             if any(each.key == key for each in self._core.networks.versions(key.name)):
                 again[kept] = None  # nobody has unloaded or replaced it
         begun = [load for kept in again for load in self._begin(kept)]
-        return begun + self._repository.retry()
+        return begun + self._repository.own.retry()
 
     async def _load_steps_too(self, kept: _Kept) -> None:
         """Loads a client's pipeline after networks of its steps that are known and not loaded."""
@@ -264,7 +264,7 @@ class Startup:
 
     def _cannot_begin(self, kept: _Kept, error: HeadraceError) -> None:
         with suppress(HeadraceError):  # the name may be invalid, or a client's network has it
-            self._core.list_failed(kept.request, text_of(error), kept.owner)
+            self._core.life.list_failed(kept.request, text_of(error), kept.owner)
         self._has_failed(kept, error)
 
     def _ended(self, kept: _Kept, load: Future[NetworkEntry]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
@@ -37,9 +37,6 @@ from headrace.server.serving.presence import when_loaded
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import parse_request
 from headrace.wire.parameters import encode_parameter
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _STATES = {DeviceState.UP: pb.UP, DeviceState.DOWN: pb.DOWN, DeviceState.RESTARTING: pb.RESTARTING}
 
@@ -100,7 +97,7 @@ class Servicer:
 
     async def set_traffic(self, request: pb.SetTrafficRequest, _: Any) -> pb.SetTrafficReply:
         name = self._networks.changeable(request.network)
-        await _in_thread(self._repository.set_traffic, name, dict(request.shares))
+        await asyncio.to_thread(self._repository.set_traffic, name, dict(request.shares))
         return pb.SetTrafficReply()
 
     async def set_shadow(self, request: pb.SetShadowRequest, _: Any) -> pb.SetShadowReply:
@@ -115,10 +112,10 @@ class Servicer:
         return pb.SetShadowReply()
 
     async def list_repository(self, _request: Any, _: Any) -> pb.ListRepositoryReply:
-        return await _in_thread(self._repository_list)
+        return await asyncio.to_thread(self._repository_list)
 
     async def list_networks(self, _request: Any, _: Any) -> pb.ListNetworksReply:
-        return await _in_thread(self._network_list)  # there may be ten thousand
+        return await asyncio.to_thread(self._network_list)  # there may be ten thousand
 
     async def get_network(self, request: pb.GetNetworkRequest, context: Any) -> pb.GetNetworkReply:
         return await when_loaded(partial(self._described, request), _deadline(context))
@@ -182,7 +179,7 @@ class Servicer:
         loop = asyncio.get_running_loop()
         name = self._networks.existing(request.name)
         pieces = await when_loaded(
-            partial(_in_thread, self._core.export_network, name, request.version)
+            partial(asyncio.to_thread, self._core.export_network, name, request.version)
         )
         while (piece := await loop.run_in_executor(None, next, pieces, None)) is not None:
             yield pb.ExportNetworkReply(chunk=piece).SerializeToString()
@@ -191,18 +188,18 @@ class Servicer:
 
     async def get_metric(self, request: pb.GetMetricRequest, context: Any) -> pb.GetMetricReply:
         value = await when_loaded(
-            partial(_in_thread, self._targets.metric, request), _deadline(context)
+            partial(asyncio.to_thread, self._targets.metric, request), _deadline(context)
         )
         return pb.GetMetricReply(value=encode_parameter(value))
 
     async def get_config(self, request: pb.GetConfigRequest, context: Any) -> pb.GetConfigReply:
         value = await when_loaded(
-            partial(_in_thread, self._targets.config, request), _deadline(context)
+            partial(asyncio.to_thread, self._targets.config, request), _deadline(context)
         )
         return pb.GetConfigReply(value=encode_parameter(value))
 
     async def set_config(self, request: pb.SetConfigRequest, _: Any) -> pb.SetConfigReply:
-        await when_loaded(partial(_in_thread, self._targets.set_config, request))
+        await when_loaded(partial(asyncio.to_thread, self._targets.set_config, request))
         return pb.SetConfigReply()
 
     # -- devices --
@@ -210,11 +207,11 @@ class Servicer:
     async def add_extension(self, request: pb.AddExtensionRequest, _: Any) -> pb.AddExtensionReply:
         self._networks.check_operator("an extension of a device")
         device = DeviceName.parse(request.device)
-        operators = await _in_thread(self._core.add_extension, device, request.functions)
+        operators = await asyncio.to_thread(self._core.add_extension, device, request.functions)
         return pb.AddExtensionReply(operators=operators)
 
     async def list_devices(self, _request: Any, _: Any) -> pb.ListDevicesReply:
-        return await _in_thread(self._devices)
+        return await asyncio.to_thread(self._devices)
 
     def _devices(self) -> pb.ListDevicesReply:
         reply = pb.ListDevicesReply()
@@ -255,7 +252,7 @@ class Servicer:
             executable = entry.executable
             assert executable is not None
             reply = pb.GetNetworkReply(info=self._info(entry))
-            layers = await _in_thread(executable.layers)
+            layers = await asyncio.to_thread(executable.layers)
             reply.layers.extend(convert.executable_layers(layers))
             reply.performance_counts.extend(convert.layer_profiles(executable.last_profile))
         finally:
@@ -337,9 +334,3 @@ def _reference(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> Refer
 
 def _deadline(context: Any) -> float | None:
     return deadline_after(0.0, context.time_remaining())
-
-
-async def _in_thread(call: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-    """Runs the call, which may wait for a worker process or for a backend's start, on another
-    thread, which sees the same caller."""
-    return await asyncio.to_thread(call, *arguments, **named)

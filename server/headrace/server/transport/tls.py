@@ -130,7 +130,7 @@ def read_certificate(contents: Sequence[bytes], names: Sequence[object]) -> Cert
     chain, key, *client_ca = contents
     certificates = _certificates(chain, names[0])
     own = certificates[0]
-    if _public_key(own) != _public_key_of(key, names[1]):
+    if own.public_key() != _public_key_of(key, names[1]):
         raise ValueError(f"{names[1]} is not the key of the certificate in {names[0]}")
     now = datetime.now(UTC)
     expires = min(certificate.not_valid_after_utc for certificate in certificates)
@@ -163,14 +163,7 @@ def _certificates(data: bytes, name: object) -> list[x509.Certificate]:
         raise ValueError(f"{name} holds no certificate in PEM form, or a broken one") from error
 
 
-def _public_key(certificate: x509.Certificate) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    info = PublicFormat.SubjectPublicKeyInfo
-    return certificate.public_key().public_bytes(Encoding.DER, info)
-
-
-def _public_key_of(key: bytes, name: object) -> bytes:
+def _public_key_of(key: bytes, name: object) -> object:
     """
     Raises:
         ValueError: it is not a private key without a password, or of a kind that TLS with gRPC
@@ -178,11 +171,7 @@ def _public_key_of(key: bytes, name: object) -> bytes:
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        PublicFormat,
-        load_pem_private_key,
-    )
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
         private = load_pem_private_key(key, None)
@@ -195,8 +184,7 @@ def _public_key_of(key: bytes, name: object) -> bytes:
         raise ValueError(
             f"{name} is neither an EC key nor an RSA key of at least {_LEAST_RSA_BITS} bits"
         )
-    info = PublicFormat.SubjectPublicKeyInfo
-    return private.public_key().public_bytes(Encoding.DER, info)
+    return private.public_key()
 
 
 def _context(

@@ -16,6 +16,7 @@ from headrace.runtime.errors import (
     ShuttingDown,
     StillLoading,
 )
+from headrace.runtime.loading import cold_loads
 from headrace.runtime.loading.cold_loads import (
     ColdLoads,
     ColdNetwork,
@@ -30,8 +31,8 @@ from headrace.testing.occupied import eventually
 class World:
     """Networks whose loads the test ends."""
 
-    def __init__(self, **limits: int) -> None:
-        self.cold = ColdLoads(**limits)
+    def __init__(self) -> None:
+        self.cold = ColdLoads()
         self.begun: list[str] = []
         self.loads: dict[str, Future[NetworkEntry]] = {}
         self.told: list[LoadWaiter] = []
@@ -249,26 +250,28 @@ def test_a_failed_load_that_nobody_waits_for_is_in_the_log(
     eventually(lambda: caplog.messages == said, "a line in the log")
 
 
-def test_one_identity_takes_half_of_the_places_to_wait_in() -> None:
-    world = World(most_waiters=4)
+def test_one_identity_takes_half_of_the_places_to_wait_in(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold_loads, "_MOST_WAITERS", 4)
     for _ in range(3):
         world.wait("a", who="greedy")
     with pytest.raises(ResourceExhausted, match="too many requests wait") as caught:
         world.wait("b", who="greedy")
     assert caught.value.retry_delay_seconds
     world.wait("b", who="modest")
-    world.cold.stop()
 
 
-def test_requests_without_enough_time_take_places_while_their_loads_go_on() -> None:
-    world = World(most_waiters=4)
+def test_requests_without_enough_time_take_places_while_their_loads_go_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold_loads, "_MOST_WAITERS", 4)
     for name in "abc":
         with pytest.raises(StillLoading):
             world.cold.wait(world.entry(name, 30.0), world.told.append, who="greedy", seconds=1.0)
     with pytest.raises(ResourceExhausted, match="too many requests wait"):
         world.wait("d", who="greedy")
     world.wait("d", who="modest")
-    world.cold.stop()
 
 
 def test_a_network_that_another_one_needs_is_loaded_first(world: World) -> None:

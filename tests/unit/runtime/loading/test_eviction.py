@@ -201,7 +201,7 @@ def test_the_network_that_was_used_longest_ago_makes_room(core: Core, plugin: Ho
     assert loaded(core, "d") is None
     assert states(core) == {"a": READY, "b": EVICTED, "c": READY, "d": READY}
     assert [each.closed for each in plugin.compiled] == [0, 1, 0, 0]
-    assert core._life.room.evictions == {"HOOK": 1}
+    assert core.life.room.evictions == {"HOOK": 1}
 
 
 def test_an_evicted_network_is_loaded_again_and_remembers_what_it_takes(core: Core) -> None:
@@ -294,7 +294,7 @@ def test_a_load_that_waits_for_those_that_keep_a_network_keeps_no_other_one_wait
     keeps = ask(core, "kept").result(PATIENCE_SECONDS)
     settled(core)
     told = ask(core, "large")
-    eventually(lambda: len(core._life.room._queue) == 1, "the large one waits for room")
+    eventually(lambda: len(core.life.room._queue) == 1, "the large one waits for room")
     assert loaded(core, "b") is None
     assert not told.done()
     core.networks.cold.leave(keeps)
@@ -464,8 +464,8 @@ def test_a_load_by_somebody_else_is_waited_for(
         found.set_result(load)
         return load
 
-    real = core._life.under_way
-    monkeypatch.setattr(core._life, "under_way", under_way)
+    real = core.life.under_way
+    monkeypatch.setattr(core.life, "under_way", under_way)
     gate = Gate()
     plugin.on_compile = lambda _: gate()
     know(core, "a")
@@ -502,10 +502,10 @@ def test_only_a_load_of_the_same_version_that_is_wanted_is_waited_for(
     request = LoadRequest("a", DeviceName.parse("HOOK"))
     first = core.load_network(request, read, owner="repository")
     gate.await_arrivals()
-    assert core.under_way("a") is first
-    assert core._life.under_way("a", "2") is None
+    assert core.life.under_way("a") is first
+    assert core.life.under_way("a", "2") is None
     core.unload_network("a")
-    assert core.under_way("a") is None
+    assert core.life.under_way("a") is None
     gate.open()
 
 
@@ -522,7 +522,7 @@ def test_many_callers_of_more_networks_than_fit_all_get_theirs(core: Core) -> No
 
     run_together(*map(call, range(4)))
     settled(core)
-    held = sum(each.bytes for each in core._life.room._holders())
+    held = sum(each.bytes for each in core.life.room._holders())
     assert held <= 9 * MIB
 
 
@@ -689,7 +689,7 @@ def test_a_load_waits_for_another_one_however_long_that_takes(
 ) -> None:
     first, gate = hold_first(core, plugin, monkeypatch)
     other = ask(core, "b")
-    eventually(lambda: bool(core._life.room._queue), "the second load waits")
+    eventually(lambda: bool(core.life.room._queue), "the second load waits")
     gate.open()
     assert {each.result(PATIENCE_SECONDS).error for each in (first, other)} == {None}
 
@@ -767,7 +767,7 @@ def test_memory_is_lent_where_there_is_some_and_loads_wait_for_it(
 ) -> None:
     know(core, "a", "b")
     assert loaded(core, "a") is None
-    room, budgets = core._life.room, frozenset({"HOOK"})
+    room, budgets = core.life.room, frozenset({"HOOK"})
     with room.lent("a", budgets, ONE):
         told = ask(core, "b")
         eventually(lambda: bool(room._queue), "the load waits")
@@ -784,7 +784,7 @@ def test_memory_that_was_lent_and_kept_counts_for_the_network(core: Core) -> Non
     before = core.networks.find("a").memory_bytes
     kept = []
     for _ in range(2):
-        with core._life.room.lent("a", frozenset({"HOOK"}), ONE) as keep:
+        with core.life.room.lent("a", frozenset({"HOOK"}), ONE) as keep:
             kept.append(keep())
     assert core.networks.find("a").memory_bytes == before + 2 * MIB
     kept.pop()()
@@ -797,7 +797,7 @@ def test_no_network_leaves_for_memory_that_is_lent(core: Core) -> None:
         assert loaded(core, name) is None
     with (
         pytest.raises(ResourceExhausted, match="no room"),
-        core._life.room.lent("a", frozenset({"HOOK"}), ONE),
+        core.life.room.lent("a", frozenset({"HOOK"}), ONE),
     ):
         pytest.fail("it was lent")
     assert set(states(core).values()) == {READY}
@@ -895,7 +895,7 @@ def test_what_clients_configure_while_the_network_leaves_outlasts_that(core: Cor
     know(core, "a")
     assert loaded(core, "a") is None
     entry = core.networks.acquire("a")
-    assert core._life._evict(entry)
+    assert core.life._evict(entry)
     configure(core, entry, {EXECUTION_TIMEOUT.name: "5"}, None)
     core.networks.release(entry)
     assert core.networks.find("a").record.request.config == {EXECUTION_TIMEOUT.name: "5"}

@@ -376,7 +376,7 @@ def test_a_network_that_did_not_come_at_start_stays_listed_and_kept_until_it_is_
     store.networks = {"m": "kept", "n": "kept"}
     with pytest.raises(InvalidModel):
         load(core, "m", no_model, on_disk=True).result(PATIENCE_SECONDS)
-    core.list_failed(LoadRequest("n", DeviceName.parse("GONE")), "there is no device 'GONE'")
+    core.life.list_failed(LoadRequest("n", DeviceName.parse("GONE")), "there is no device 'GONE'")
     with pytest.raises(InvalidModel):
         load(core, "m", no_model).result(PATIENCE_SECONDS)
     found = {entry.key.name: (entry.state, entry.reason) for entry in core.networks.entries()}
@@ -394,7 +394,7 @@ def test_a_network_that_did_not_come_at_start_makes_place_for_the_next_load(
     core: Core, store: Store
 ) -> None:
     store.networks = {"m": "kept"}
-    core.list_failed(LoadRequest("m", DeviceName.parse("GONE")), "there is no device 'GONE'")
+    core.life.list_failed(LoadRequest("m", DeviceName.parse("GONE")), "there is no device 'GONE'")
     load(core).result(PATIENCE_SECONDS)
     assert (names(core), store.networks) == ({"m"}, {"m": small().digest})
 
@@ -435,7 +435,7 @@ def test_a_load_whose_model_cannot_be_read_for_a_note_is_none(
     def changed(_: Network) -> None:
         raise FailedPrecondition("the model's file was written to since it was loaded")
 
-    monkeypatch.setattr(core._life, "_note", changed)
+    monkeypatch.setattr(core.life, "_note", changed)
     with pytest.raises(FailedPrecondition):
         load(core).result(PATIENCE_SECONDS)
     assert [each.closed for each in plugin.compiled] == [1]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.runtime.errors import InvalidArgument
+from headrace.server.access import watched
 from headrace.server.access.tokens import parse_entries
 from headrace.server.access.watched import WatchedFiles, Watcher
 from tests.support.patience import PATIENCE_SECONDS
@@ -37,7 +38,8 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_replaced_file_gives_a_new_value(path: Path) -> None:
     changes: list[int] = []
-    files = WatchedFiles([path], number, field="tokens", on_change=changes.append)
+    files = WatchedFiles([path], number, field="tokens")
+    files.on_change = changes.append
     files.look()
     assert (files.value, changes) == (1, [])
     replace(path, "2")
@@ -77,9 +79,10 @@ def test_a_file_that_is_old_and_unchanged_is_not_read_again(
 
 @pytest.mark.parametrize("broken", ["none", "x", "folder", "large"])
 def test_a_bad_file_keeps_the_last_good_value_and_is_logged_once(
-    broken: str, path: Path, caplog: pytest.LogCaptureFixture
+    broken: str, path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = WatchedFiles([path], number, field="tokens", max_bytes=10)
+    monkeypatch.setattr(watched, "MAX_BYTES", 10)
+    files = WatchedFiles([path], number, field="tokens")
     if broken in ("none", "folder"):
         path.unlink()
     if broken == "folder":
@@ -175,7 +178,8 @@ def test_a_pipe_is_refused_and_does_not_block(tmp_path: Path) -> None:
 
 def test_the_watcher_sees_a_change_by_itself(path: Path) -> None:
     changed = threading.Event()
-    files = WatchedFiles([path], number, field="tokens", on_change=lambda _: changed.set())
+    files = WatchedFiles([path], number, field="tokens")
+    files.on_change = lambda _: changed.set()
     watcher = Watcher(seconds=0.01)
     watcher.add(files)
     watcher.start()
@@ -194,8 +198,10 @@ def test_a_bug_in_one_file_does_not_end_the_watcher(path: Path, tmp_path: Path) 
         raise RuntimeError("a bug")
 
     watcher = Watcher(seconds=0.01)
-    watcher.add(WatchedFiles([path], number, field="tokens", on_change=bug))
-    watcher.add(WatchedFiles([other], number, field="jwt", on_change=lambda _: changed.set()))
+    first, second = (WatchedFiles([each], number, field="tokens") for each in (path, other))
+    first.on_change, second.on_change = bug, lambda _: changed.set()
+    watcher.add(first)
+    watcher.add(second)
     watcher.start()
     replace(path, "2")
     replace(other, "2")

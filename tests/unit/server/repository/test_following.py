@@ -88,18 +88,18 @@ class World:
             path.write_text(text)
 
     def start(self) -> None:
-        self.repository.start(self.state.shares(), self.state.shadows())
+        self.repository.own.start(self.state.shares(), self.state.shadows())
         self.settle()
 
     def look(self, times: int = 1) -> None:
         """Polls, and waits until what that began has ended."""
         for _ in range(times):
-            self.repository.poll()
+            self.repository.own.poll()
             self.settle()
 
     def settle(self) -> None:
         """Waits until what was begun has ended, and what follows from that is done."""
-        own = self.repository._own
+        own = self.repository.own
 
         def ended() -> bool:
             with own.lock:
@@ -276,7 +276,7 @@ def test_a_warm_up_file_that_changes_has_the_network_loaded_again(world: World) 
     (world.root / "m" / "warmup.npz").unlink()
     world.look(2)
     assert (
-        "is not a file in the network's folder" in world.repository._own.statuses["m"].reasons[""]
+        "is not a file in the network's folder" in world.repository.own.statuses["m"].reasons[""]
     )
     assert world.ready() == ["1"]
 
@@ -463,11 +463,11 @@ def test_a_network_that_goes_while_it_loads_and_fails_is_forgotten(world: World)
     world.start()
     plugin.on_compile = fail
     world.put("m", "3", toml="version_policy = 'all'")
-    world.repository.poll()
-    world.repository.poll()
+    world.repository.own.poll()
+    world.repository.own.poll()
     gate.await_arrivals()
     shutil.rmtree(world.root / "m" / "3")
-    world.repository.poll()
+    world.repository.own.poll()
     gate.open()
     world.settle()
     world.look(2)
@@ -726,8 +726,8 @@ def test_what_a_client_unloads_while_it_loads_stays_unloaded(world: World, repla
     assert isinstance(plugin, HookPlugin)
     plugin.on_compile = lambda _: gate()
     world.put("m", "1")
-    world.repository.poll()
-    world.repository.poll()
+    world.repository.own.poll()
+    world.repository.own.poll()
     gate.await_arrivals()
     world.repository.unload("m").result(PATIENCE_SECONDS)
     gate.open()
@@ -741,8 +741,8 @@ def test_what_a_client_unloads_while_it_loads_can_be_loaded_again_at_once(world:
     assert isinstance(plugin, HookPlugin)
     plugin.on_compile = lambda _: gate()
     world.put("m", "1")
-    world.repository.poll()
-    world.repository.poll()
+    world.repository.own.poll()
+    world.repository.own.poll()
     gate.await_arrivals()
     with pytest.raises(AlreadyExists, match="is being loaded"):
         world.repository.load("m", Reference("m"), replace=True)
@@ -758,7 +758,7 @@ def test_what_a_client_unloads_while_it_loads_can_be_loaded_again_at_once(world:
 @pytest.mark.parametrize("unloads", [False, True])
 def test_a_load_that_has_just_ended_is_in_nobodys_way(world: World, unloads: bool) -> None:
     world.put("m", "1")
-    with world.repository._own.lock:  # the end of a load is noted under it
+    with world.repository.own.lock:  # the end of a load is noted under it
         (first,) = world.repository.load("m", Reference("m"))
         first.result(PATIENCE_SECONDS)
         if unloads:
@@ -800,7 +800,7 @@ def test_one_version_is_unloaded_alone(world: World) -> None:
     assert (world.ready(), world.serving()) == (["1"], "1")
     with pytest.raises(NotFound, match="no version '3'"):
         world.repository.unload("m", "3")
-    assert "3" not in world.repository._own.statuses["m"].reasons
+    assert "3" not in world.repository.own.statuses["m"].reasons
 
 
 def test_what_is_not_there_or_has_a_fault_is_told_to_the_client(world: World) -> None:

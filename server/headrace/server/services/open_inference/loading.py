@@ -118,7 +118,7 @@ class ModelRepository:
                 )
                 return oip.RepositoryModelLoadResponse()
             except AlreadyExists:
-                under_way = self._core.under_way(full)
+                under_way = self._core.life.under_way(full)
                 if under_way is not None:
                     waited = asyncio.wrap_future(under_way)
                     waited.add_done_callback(asyncio.Future.exception)  # who began it hears of it
