@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -93,15 +93,7 @@ class Layer:
 
 
 def layer_to_json(layer: Layer) -> list[Any]:
-    return [
-        layer.name,
-        layer.op_type,
-        layer.domain,
-        layer.device,
-        list(layer.inputs),
-        list(layer.outputs),
-        list(layer.origins),
-    ]
+    return list(astuple(layer))
 
 
 def layer_from_json(facts: list[Any]) -> Layer:

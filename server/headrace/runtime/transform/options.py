@@ -127,24 +127,11 @@ class Presentation:
     def labels_of(self, output: str) -> tuple[str, ...]:
         return self.labels.get(output) or self.labels.get("") or ()
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "max_batch_size": self.max_batch_size,
-            "labels": dict(self.labels),
-            "version_policy": dict(self.version_policy),
-            "priority": self.priority,
-        }
-
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Presentation:
-        """The inverse of `to_json`; raises as `LoadRequest.from_json`."""
-        labels = facts.get("labels", {})
-        return cls(
-            int(facts.get("max_batch_size", 0)),
-            {str(name): tuple(map(str, label)) for name, label in labels.items()},
-            dict(facts.get("version_policy", {})),
-            int(facts.get("priority", 0)),
-        )
+        """The inverse of `asdict`; raises as `LoadRequest.from_json`."""
+        labels = {name: tuple(label) for name, label in facts.get("labels", {}).items()}
+        return cls(**{**facts, "labels": labels})
 
 
 def read_labels(text: str, name: str) -> tuple[str, ...]:
@@ -190,7 +177,7 @@ class LoadRequest:
                 "device": str(self.device),
                 "config": dict(self.config),
                 "origin": self.origin,
-                "presentation": self.presentation.to_json(),
+                "presentation": asdict(self.presentation),
                 "options": options_to_json(self.options),
             },
             sort_keys=True,

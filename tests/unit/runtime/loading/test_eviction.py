@@ -625,7 +625,7 @@ def test_a_pipeline_that_runs_one_version_does_not_leave_with_another(piped: Cor
     know_pipeline(piped, "first", PIPELINE.replace('"step"', '"step:1"'))
     assert loaded(piped, "first") is None
     assert loaded(piped, "step") is None  # version 2, which serves
-    users = {each.key[:2]: len(each.users) for each in piped._life.room._holders()}
+    users = {each.key[:2]: len(each.users) for each in piped.life.room._holders()}
     assert (users["step", "1"], users["step", "2"]) == (1, 0)
 
 
@@ -854,7 +854,7 @@ def test_a_client_s_network_that_leaves_after_its_last_request_is_not_counted_tw
     load(lenient, "a", "b")
     lenient.networks._table._limit = 2
     entry = lenient.networks.acquire("a")
-    assert lenient._life._evict(entry)
+    assert lenient.life._evict(entry)
     told = ask(lenient, "a")
     assert told.result(PATIENCE_SECONDS).error is None
     lenient.networks.cold.leave(told.result())

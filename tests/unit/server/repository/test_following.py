@@ -275,9 +275,7 @@ def test_a_warm_up_file_that_changes_has_the_network_loaded_again(world: World) 
     assert world.generation() > first
     (world.root / "m" / "warmup.npz").unlink()
     world.look(2)
-    assert (
-        "is not a file in the network's folder" in world.repository.own.statuses["m"].reasons[""]
-    )
+    assert "is not a file in the network's folder" in world.repository.own.statuses["m"].reasons[""]
     assert world.ready() == ["1"]
 
 
