@@ -27,7 +27,6 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.description import DEVICE
 from headrace.runtime.pipelines.description import FILE as PIPELINE
 from headrace.runtime.pipelines.model import network_of
-from headrace.runtime.system.atomic_file import read_file
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.system.load_stages import load_stage
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions, Reference
@@ -42,7 +41,7 @@ from headrace.server.repository.model_config import (
     read_text,
 )
 from headrace.server.repository.model_ports import check_ports
-from headrace.server.repository.named_files import file_inside
+from headrace.server.repository.named_files import file_inside, read_bounded
 from headrace.server.repository.ovms import FILE as OVMS
 from headrace.server.repository.ovms import OvmsFile, OvmsNetworks
 from headrace.server.repository.pipelines import MAX_BYTES, parse_pipeline
@@ -211,17 +210,6 @@ class RepositoryFiles:
         """The model of a file, whose external data lies `within` a folder."""
         return self._models.from_file(path, within, spooled=spooled, root=self._root)
 
-    def _text(self, path: Path) -> bytes:
-        """
-        Raises:
-            FailedPrecondition: the file cannot be read.
-        """
-        try:
-            return read_file(path, MAX_BYTES)
-        except OSError as error:
-            message = f"cannot be read: {error.strerror}"
-            raise FailedPrecondition(message, field=path.name) from error
-
     def _look_at(self, name: str) -> NetworkFolder | None:
         """One network of the repository, or None if there is no network under that name."""
         assert self._root is not None
@@ -315,7 +303,7 @@ class RepositoryFiles:
         path = network_folder.path / CONFIG
         if not os.path.lexists(path):
             return ModelSettings(device=kind)
-        settings = read_text(self._text(path), name, network_folder.path)
+        settings = read_text(read_bounded(path, CONFIG, MAX_BYTES), name, network_folder.path)
         if settings.pipeline is not None and sources != {CONFIG}:
             raise FailedPrecondition(
                 f"{CONFIG} describes an ensemble, and there is a model too; remove one of them",
@@ -330,7 +318,7 @@ class RepositoryFiles:
             FailedPrecondition, InvalidArgument, NotFound: the description is wrong.
             InvalidModel: a model is not valid, or cannot be read.
         """
-        description = parse_pipeline(self._text(folder / PIPELINE))
+        description = parse_pipeline(read_bounded(folder / PIPELINE, PIPELINE, MAX_BYTES))
         models: dict[str, Buffer] = {}
         for step in description.steps:
             if step.model and step.model not in models:
