@@ -26,6 +26,8 @@ from headrace.runtime.system.interruption import interruptible
 
 T = TypeVar("T")
 
+_CAPACITY: Final = 256
+"""How many tasks wait and run. An identity has at most half of that."""
 _SPARE: Final = 6
 """How many tasks may run beside those that hold a place: tasks that nobody wants, and those of
 identities that have no other running."""
@@ -100,21 +102,14 @@ class LoadExecutor:
 
     Args:
         threads: how many tasks hold a place.
-        capacity: how many tasks wait and run. An identity has at most half of that.
 
     Attributes:
         asker: says on the thread that submits a task who asks for it.
     """
 
-    def __init__(
-        self,
-        threads: int = 2,
-        capacity: int = 256,
-        asker: Callable[[], Asker] = current_asker,
-    ) -> None:
+    def __init__(self, threads: int = 2, asker: Callable[[], Asker] = current_asker) -> None:
         self._lock = threading.Lock()
         self._threads = threads
-        self._capacity = capacity
         self.asker = asker
         self._tasks: dict[Future[Any], _Task] = {}
         self._waiting: list[_Task] = []
@@ -206,7 +201,7 @@ class LoadExecutor:
         Raises:
             ResourceExhausted: there are too many tasks, or too many of this identity.
         """
-        free = self._capacity - len(self._tasks)
+        free = _CAPACITY - len(self._tasks)
         if free <= 0:
             raise ResourceExhausted(
                 f"{len(self._tasks)} loads and queries are waiting, as many as the server "

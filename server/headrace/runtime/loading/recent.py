@@ -59,12 +59,10 @@ class RecentNetworks:
         timer: Timer,
         free: Callable[[], object],
         *,
-        most_bytes: int = _MOST_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._timer = timer
         self._free = free
-        self._most_bytes = most_bytes
         self._clock = clock
         self._lock = threading.Lock()
         self._kept: dict[tuple[str, str], _Kept] = {}  # the least recent first
@@ -97,7 +95,7 @@ class RecentNetworks:
             return kept.network
         network = read()
         needed = _memory(network, size)
-        if needed <= min(LARGEST_KEPT, self._most_bytes):
+        if needed <= LARGEST_KEPT:
             self._keep(key, _Kept(network, needed, self._clock()))
         return network
 
@@ -117,7 +115,7 @@ class RecentNetworks:
             self._kept[key] = kept
             self._of[key[0]] += kept.bytes
             dropped = False
-            while self._of.total() > self._most_bytes:
+            while self._of.total() > _MOST_BYTES:
                 largest = max(self._of, key=self._of.__getitem__)
                 self._drop(next(each for each in self._kept if each[0] == largest))
                 dropped = True

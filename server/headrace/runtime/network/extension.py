@@ -96,11 +96,7 @@ def _is_function(data: bytes, limits: Limits) -> bool:
     return bool(function.name and function.node and function.opset_import)
 
 
-def merge_functions(
-    network: Network,
-    functions: Sequence[ir.Function],
-    limits: Limits = Limits(),  # noqa: B008
-) -> Network:
+def merge_functions(network: Network, functions: Sequence[ir.Function]) -> Network:
     """`network` with those of `functions` that its nodes call and that it does not define itself.
     If there are none, the result is the same object. If several functions have the same name, the
     last one is used.
@@ -126,5 +122,5 @@ def merge_functions(
         for domain, version in function.opset_imports.items():
             model.opset_imports.setdefault(domain, version)
         model.opset_imports.setdefault(function.domain, 1)
-    settle_functions(model, limits)
+    settle_functions(model, Limits())
     return merged

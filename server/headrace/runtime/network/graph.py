@@ -70,16 +70,14 @@ class RunningShape(NamedTuple):
     memory_bytes: int
 
 
-def graph_of(
-    network: Network, devices: Mapping[str, str], max_characters: int = MAX_CHARACTERS
-) -> Graph:
+def graph_of(network: Network, devices: Mapping[str, str]) -> Graph:
     """The graph of `network`.
 
     Args:
         devices: layer to the device that it is marked with. Layers may be missing.
 
     Raises:
-        InvalidArgument: the graph's names have more than `max_characters`.
+        InvalidArgument: the graph's names have more than `MAX_CHARACTERS`.
     """
     model = network.clone().model
     infer_types(model)
@@ -91,9 +89,9 @@ def graph_of(
         made = [port_of(value) for value in node.outputs if value.name]
         names = (layer.name, *layer.inputs, *layer.outputs, *layer.outputs)  # again as tensors
         characters += sum(map(len, names))
-        if characters > max_characters:
+        if characters > MAX_CHARACTERS:
             raise InvalidArgument(
-                f"the names in the network's graph have more than the {max_characters} characters "
+                f"the names in the network's graph have more than the {MAX_CHARACTERS} characters "
                 "that an answer may have; query without the graph",
                 field="graph",
             )

@@ -13,6 +13,7 @@ import pytest
 
 from headrace.runtime.errors import Cancelled, Internal, ResourceExhausted, Stopped, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.loading import executor as module
 from headrace.runtime.loading.executor import _SPARE, LoadExecutor
 from headrace.runtime.system.asker import Asker
 from headrace.runtime.system.interruption import check
@@ -23,8 +24,9 @@ T = TypeVar("T")
 
 
 @pytest.fixture
-def executor() -> Iterator[LoadExecutor]:
-    executor = LoadExecutor(threads=1, capacity=2)
+def executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadExecutor]:
+    monkeypatch.setattr(module, "_CAPACITY", 2)
+    executor = LoadExecutor(threads=1)
     yield executor
     executor.stop()
 
@@ -90,8 +92,9 @@ def test_who_asks_late_hears_of_an_end_after_those_who_asked_before(executor: Lo
     assert told == ["first", "second"]
 
 
-def test_a_task_has_left_when_its_end_is_told() -> None:
-    executor = LoadExecutor(threads=1, capacity=1)
+def test_a_task_has_left_when_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CAPACITY", 1)
+    executor = LoadExecutor(threads=1)
     outcomes: list[object] = []
     gate, last = Gate(), Gate()
 
@@ -244,9 +247,10 @@ def test_the_task_of_whoever_has_the_fewest_running_is_next() -> None:
     executor.stop()
 
 
-def test_one_identity_never_waits_in_all_places() -> None:
+def test_one_identity_never_waits_in_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CAPACITY", 8)
     askers, gate = Askers(), Gate()
-    executor = LoadExecutor(threads=1, capacity=8, asker=askers)
+    executor = LoadExecutor(threads=1, asker=askers)
     held = [askers.submit(executor, "eve", gate) for _ in range(5)]
     with pytest.raises(ResourceExhausted, match="of your loads and queries"):
         askers.submit(executor, "eve", gate)

@@ -61,7 +61,8 @@ def free() -> Mock:
 @pytest.fixture
 def recent(moments: Moments, free: Mock, monkeypatch: pytest.MonkeyPatch) -> RecentNetworks:
     monkeypatch.setattr("headrace.runtime.loading.recent._memory", lambda _, size: size)
-    return RecentNetworks(moments, free, most_bytes=3 * SIZE, clock=moments)  # type: ignore[arg-type]
+    monkeypatch.setattr("headrace.runtime.loading.recent._MOST_BYTES", 3 * SIZE)
+    return RecentNetworks(moments, free, clock=moments)  # type: ignore[arg-type]
 
 
 def test_the_same_model_of_the_same_client_is_read_once(recent: RecentNetworks) -> None:

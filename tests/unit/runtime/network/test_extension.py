@@ -11,6 +11,7 @@ import pytest
 
 from headrace.runtime.errors import InvalidArgument, InvalidModel
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.network import extension
 from headrace.runtime.network.extension import merge_functions, read_functions
 from headrace.testing.case import network_of
 from tests.support.model_zoo import function, model, node, run, value
@@ -108,7 +109,9 @@ def test_the_byte_that_is_not_valid_is_one_of_the_extensions(data: bytes) -> Non
     assert int(place) < len(data)
 
 
-def test_extensions_cannot_make_a_network_explode() -> None:
+def test_extensions_cannot_make_a_network_explode(monkeypatch: pytest.MonkeyPatch) -> None:
     functions = read_functions(library(TWICE, FOUR_TIMES))
+    network, few = network_of(caller("four_times")), Limits(inlined_nodes=1)
+    monkeypatch.setattr(extension, "Limits", lambda: few)
     with pytest.raises(InvalidModel, match="inlined"):
-        merge_functions(network_of(caller("four_times")), functions, Limits(inlined_nodes=1))
+        merge_functions(network, functions)

@@ -7,6 +7,7 @@ import onnx.parser
 import pytest
 
 from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.network import graph as module
 from headrace.runtime.network.graph import graph_of
 from headrace.runtime.network.network import Network
 from headrace.testing.case import network_of
@@ -69,8 +70,10 @@ def test_a_layer_reads_what_its_bodies_read_from_outside() -> None:
     assert graph.layers[1].inputs == ("c", "a", "x")
 
 
-def test_names_beyond_the_bound_are_refused() -> None:
-    graph_of(network(CHAIN), {}, max_characters=9)
+def test_names_beyond_the_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CHARACTERS", 9)
+    graph_of(network(CHAIN), {})
+    monkeypatch.setattr(module, "MAX_CHARACTERS", 8)
     with pytest.raises(InvalidArgument, match="8 characters") as caught:
-        graph_of(network(CHAIN), {}, max_characters=8)
+        graph_of(network(CHAIN), {})
     assert caught.value.field == "graph"

@@ -26,25 +26,20 @@ NOTHING: Final = WorkerCounts()
 
 class Telemetry:
     """The worker's last answer. Thread-safe: `_lock` guards all fields. It is held while one thread
-    waits for an answer, at most `patience` seconds, and other threads wait for that thread.
+    waits for an answer, at most `PATIENCE_SECONDS`, and other threads wait for that thread.
 
     A worker that has ended holds and counts nothing. If a worker does not answer in time, its last
     answer is used, and it is not asked again before it has answered.
 
     Args:
         worker: returns the running worker, or raises Unavailable.
-        patience: how many seconds to wait for an answer.
         clock: a monotonic clock.
     """
 
     def __init__(
-        self,
-        worker: Callable[[], WorkerProcess],
-        patience: float = PATIENCE_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
+        self, worker: Callable[[], WorkerProcess], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._worker = worker
-        self._patience = patience
         self._clock = clock
         self._lock = threading.Lock()
         self._of: WorkerProcess | None = None
@@ -68,7 +63,7 @@ class Telemetry:
                 if worker is not self._of:  # a new worker numbers its networks anew
                     self._of, self._counts = worker, None
                 self._pending = worker.ask("telemetry")
-            facts, _ = self._pending.result(self._patience)
+            facts, _ = self._pending.result(PATIENCE_SECONDS)
         except FutureTimeout:
             return
         except HeadraceError:

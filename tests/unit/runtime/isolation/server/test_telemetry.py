@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.runtime.errors import Unavailable
+from headrace.runtime.isolation.server import telemetry as module
 from headrace.runtime.isolation.server.telemetry import NOTHING, Telemetry
 from headrace.runtime.isolation.wire.telemetry import WorkerCounts, counts_from_json, counts_to_json
 from headrace.runtime.metrics.histogram import HistogramSnapshot
@@ -57,6 +58,11 @@ class Prompt(Worker):
         return self.asked[-1]
 
 
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.0)
+
+
 def test_what_is_told_survives_json() -> None:
     assert counts_from_json(json.loads(json.dumps(FACTS))) == COUNTS
 
@@ -73,7 +79,7 @@ def test_one_scrape_asks_once_and_the_next_one_again() -> None:
 
 def test_a_late_answer_is_not_waited_for_nor_asked_for_twice() -> None:
     worker, clock = Worker(), ManualClock()
-    telemetry = Telemetry(worker, patience=0.0, clock=clock)
+    telemetry = Telemetry(worker, clock=clock)
     for _ in range(3):
         assert telemetry.counts() is None
         clock.advance(2)
@@ -86,7 +92,7 @@ def test_a_late_answer_is_not_waited_for_nor_asked_for_twice() -> None:
 
 def test_after_a_late_answer_a_scrape_waits_no_second_time() -> None:
     worker, clock = Worker(), ManualClock()
-    telemetry = Telemetry(worker, patience=0.0, clock=clock)
+    telemetry = Telemetry(worker, clock=clock)
     telemetry.counts()
     worker.answers()
     clock.advance(0.5)
@@ -107,7 +113,7 @@ def test_a_worker_that_has_ended_holds_and_counts_nothing() -> None:
 def test_what_a_worker_told_is_nothing_that_the_next_one_counts() -> None:
     first, second, clock = Prompt(), Worker(), ManualClock()
     workers: list[Worker] = [first]
-    telemetry = Telemetry(lambda: workers[-1](), patience=0.0, clock=clock)
+    telemetry = Telemetry(lambda: workers[-1](), clock=clock)
     assert telemetry.counts() == COUNTS
     workers.append(second)
     clock.advance(1)
@@ -116,7 +122,7 @@ def test_what_a_worker_told_is_nothing_that_the_next_one_counts() -> None:
 
 def test_a_worker_that_ends_before_it_answers_is_asked_no_more() -> None:
     worker, clock = Worker(), ManualClock()
-    telemetry = Telemetry(worker, patience=0.0, clock=clock)
+    telemetry = Telemetry(worker, clock=clock)
     telemetry.counts()
     worker.asked[-1].set_exception(Unavailable("it ended"))
     clock.advance(2)
@@ -141,7 +147,7 @@ def test_a_worker_that_ends_before_it_answers_is_asked_no_more() -> None:
 )
 def test_what_cannot_be_read_changes_nothing(facts: Any) -> None:
     worker, clock = Worker(), ManualClock()
-    telemetry = Telemetry(worker, patience=0.0, clock=clock)
+    telemetry = Telemetry(worker, clock=clock)
     telemetry.counts()
     worker.answers()
     clock.advance(2)
