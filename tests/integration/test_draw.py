@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from headrace.client.cli.drawing import colours
+from headrace.program import main
 from tests.integration.harness import Server
 from tests.support.dot_text import parse
 from tests.support.manual import commands
@@ -24,7 +23,6 @@ from tests.support.manual import commands
 pytestmark = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 
 PAGE = "docs/use/command-line.md"
-SECONDS = 600.0
 SVG = "{http://www.w3.org/2000/svg}"
 TITLE = "{http://www.w3.org/1999/xlink}title"
 
@@ -104,20 +102,14 @@ def names(model: onnx.ModelProto) -> list[str]:
     return [node.name for node in model.graph.node]
 
 
-def headrace(server: Server, folder: Path, *arguments: str) -> str:
-    """What the command prints, run in `folder`."""
-    command = [sys.executable, "-W", "error", "-c", "from headrace.program import main; main()"]
-    ended = subprocess.run(
-        [*command, *arguments],
-        cwd=folder,
-        env={**os.environ, "HEADRACE_SERVER": server.address},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+def headrace(server: Server, folder: Path, *arguments: str) -> None:
+    """Runs the command in `folder`."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.chdir(folder)
+        patch.setenv("HEADRACE_SERVER", server.address)
+        patch.setattr(sys, "argv", ["headrace", *arguments])
+        main()
+    assert not ended.value.code
 
 
 def draw(server: Server, folder: Path, model: onnx.ModelProto, *arguments: str) -> Picture:
