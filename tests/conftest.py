@@ -127,12 +127,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 _file: Path | None = None
 
 
+@cache
+def _environment() -> dict[str, str]:
+    return dict(os.environ)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Hides what there is before a file of tests from the garbage collector. Otherwise each look of
-    a test goes through all that pytest has collected, a million objects and more."""
+    """Each file of tests begins with the same environment: devices set variables for their
+    backends. And it hides what there is before it from the garbage collector. Otherwise each look
+    of a test goes through all that pytest has collected, a million objects and more."""
     global _file
     if item.path != _file:
         _file = item.path
+        for name in os.environ.keys() - _environment().keys():
+            del os.environ[name]
+        os.environ.update(_environment())
         gc.collect()
         gc.freeze()

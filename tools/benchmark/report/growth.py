@@ -8,12 +8,10 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnx
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from headrace.client import Client
 from headrace.testing.case import parse
@@ -31,6 +29,9 @@ from tools.benchmark.servers import (
     request,
     running,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TITLE = "How the cost grows"
 CALLERS: Final = 32
@@ -154,6 +155,8 @@ def size_text(size: float) -> str:
 
 
 def paint(points: dict[int, Compared], title: str, axes: Axes) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
     sizes = list(points)
     floors = [each.floor for each in points.values()]
     ours = [each.ours for each in points.values()]

@@ -6,9 +6,7 @@ import statistics
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING, Any
 
 from tools.benchmark import bench_peers
 from tools.benchmark.bench_client import client_load
@@ -23,6 +21,9 @@ from tools.benchmark.report.section import (
     micros,
     table,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TITLE = "Other servers in Python"
 CALLERS = 32

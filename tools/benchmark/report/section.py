@@ -6,11 +6,10 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-import matplotlib.pyplot as plt
-from matplotlib import rcParams
-from matplotlib.axes import Axes
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ECHO_COLOR: Final = "#8a8f98"
 OUR_COLOR: Final = "#1f6feb"
@@ -97,7 +96,9 @@ class Pictures:
         Args:
             says: what the plot shows, for those who do not see it.
         """
-        rcParams["svg.hashsalt"] = "headrace"
+        import matplotlib.pyplot as plt
+
+        plt.rcParams["svg.hashsalt"] = "headrace"
         path = self._folder / f"{name}.svg"
         figure, axes = plt.subplots(figsize=size, layout="constrained")
         paint(axes)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import Any
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING, Any
 
 from tools.benchmark.report.section import Effort, Goal, Pictures, micros, table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TITLE = "Stages of a request"
 NAMES = {"tiny": "tiny network", "large": "600 KB, identity"}

@@ -135,6 +135,7 @@ def test_resizing_by_a_scale_that_gives_no_whole_size_is_refused_with_aligned_co
     assert bool(reasons(plugin, given)) != supported
 
 
+@pytest.mark.long  # tests/conformance/test_backend_sample.py has a sample of all operators
 @pytest.mark.parametrize(
     "op_type", ["Attention", "ConvInteger", "MaxUnpool", "Mod", "ReduceMax", "Resize"]
 )

@@ -145,7 +145,10 @@ def test_many_at_once_start_it_once_and_all_wait() -> None:
     assert (len(starts), told) == (1, [compiler])
 
 
-def test_it_keeps_little_code_of_operations_whose_networks_are_gone(offered: Services) -> None:
+def test_it_keeps_little_code_of_operations_whose_networks_are_gone(
+    offered: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", "C")  # a forked process shows the environment of another
     with apart(offered) as plugin:
         network = plugin.load_network(Load(networks.add().network))
         assert isinstance(plugin._compiling, IsolatedPlugin)
