@@ -246,7 +246,7 @@ def until(condition: Callable[[], object], what: str = "it was to come") -> None
     pause = threading.Event()
     while not condition():
         assert time.monotonic() < end, f"{what}, and did not"
-        pause.wait(0.005)  # what is waited for happens in another process
+        pause.wait(0.02)  # what is waited for happens in another process
 
 
 def is_running(server: Server, device: str) -> bool:

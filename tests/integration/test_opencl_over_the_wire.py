@@ -66,6 +66,7 @@ def test_auto_misses_no_opencl_where_no_driver_is_installed() -> None:
         assert running.stop() == 0
 
 
+@pytest.mark.long
 def test_a_network_whose_static_shapes_no_memory_holds_is_too_much_for_its_load(
     server: Server,
 ) -> None:

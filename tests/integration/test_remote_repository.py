@@ -29,7 +29,7 @@ from tests.support.ovms_repository import write as write_ovms
 from tests.support.ports import held_port
 from tests.support.web_server import web_server
 
-POLLS = ("--repository-poll-seconds", "0.05")
+POLLS = ("--repository-poll-seconds", "0.2")
 SECRET = "wJalrXUtnFEMI"
 X = np.zeros(2, np.float32)
 

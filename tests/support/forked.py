@@ -204,6 +204,9 @@ def _fork_for_orders(control: socket.socket) -> tuple[bytes, list[int]]:
         for ready, _ in poller.poll():
             if ready == control.fileno():
                 order, descriptors, _, _ = socket.recv_fds(control, _BYTES, 16)
+                if b'"AWS_' in order:
+                    importlib.import_module("s3fs")  # in none that meets no store
+                    gc.freeze()
                 pid = os.fork() if order else 0
                 if not pid:
                     for each in (control.detach(), *running, *(end for _, end in running.values())):

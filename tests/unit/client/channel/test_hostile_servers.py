@@ -133,7 +133,9 @@ def forget_peak() -> int:
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["threads", pytest.param("started", marks=pytest.mark.long), "tasks"]
+)
 def test_a_flood_ends_the_call_and_takes_no_memory(kind: str, flood: str) -> None:
     server = Flooding(FLOODS[flood])
     with (

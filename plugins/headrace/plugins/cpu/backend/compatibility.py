@@ -7,8 +7,8 @@ This module finds out by trying which versions the backend reads.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import onnx
 import onnx_ir as ir
@@ -27,7 +27,7 @@ Runtime 1.32 reads set 28 and lacks kernels of layers that all earlier sets have
 
 
 class Compatibility:
-    """The newest versions that a backend reads. Thread-safe: `_lock` guards what was found so far.
+    """The newest versions that a backend reads. Thread-safe. A process tries them once.
 
     Args:
         device: the name of the backend's device, for messages.
@@ -37,25 +37,16 @@ class Compatibility:
     def __init__(self, device: str, loads: Callable[[bytes], bool]) -> None:
         self._device = device
         self._loads = loads
-        self._lock = threading.Lock()
-        self._ir_version: int | None = None
-        self._opsets: dict[str, int | None] = {}
 
     @property
     def ir_version(self) -> int:
         """The newest IR version that the backend reads."""
-        with self._lock:
-            return self._newest_ir_version()
+        return _newest_ir_version(self._loads)
 
     def opset(self, domain: str) -> int | None:
         """The newest version of one of ONNX's own operator sets that the backend reads. None for
         another domain, because only the backend knows its versions."""
-        if domain not in _ONNX_DOMAINS:
-            return None
-        with self._lock:
-            if domain not in self._opsets:
-                self._opsets[domain] = self._newest_opset(domain)
-            return self._opsets[domain]
+        return _newest_opset(self._loads, domain) if domain in _ONNX_DOMAINS else None
 
     def version(self, domain: str, version: int) -> int:
         """The version that a network's operator set is stamped with."""
@@ -97,33 +88,33 @@ class Compatibility:
                 scope.opset_imports[domain] = self.version(domain, version)
         return model
 
-    def _newest_ir_version(self) -> int:
-        if self._ir_version is None:
-            self._ir_version = _newest(
-                onnx.IR_VERSION,
-                _OLDEST_IR_VERSION,
-                lambda version: self._loads(identity(version, {"": 7})),
-            )
-        return self._ir_version
 
-    def _newest_opset(self, domain: str) -> int:
-        ir_version = self._newest_ir_version()
+@cache
+def _newest_ir_version(loads: Callable[[bytes], bool]) -> int:
+    return _newest(
+        onnx.IR_VERSION,
+        _OLDEST_IR_VERSION,
+        lambda version: loads(identity(version, {"": 7})),
+    )
 
-        if domain in ("", "ai.onnx"):
-            return _newest(
-                defs.onnx_opset_version(),
-                1,
-                lambda version: (
-                    self._loads(identity(ir_version, {domain: version}))
-                    and (version <= _COMPLETE or self._loads(dequantized(ir_version, version)))
-                ),
-            )
 
-        def loads(version: int) -> bool:
-            return self._loads(identity(ir_version, {"": 7, domain: version}))
-
-        known = _known_version(domain)
-        return _newest(known, 1, loads)
+@cache
+def _newest_opset(loads: Callable[[bytes], bool], domain: str) -> int:
+    ir_version = _newest_ir_version(loads)
+    if domain in ("", "ai.onnx"):
+        return _newest(
+            defs.onnx_opset_version(),
+            1,
+            lambda version: (
+                loads(identity(ir_version, {domain: version}))
+                and (version <= _COMPLETE or loads(dequantized(ir_version, version)))
+            ),
+        )
+    return _newest(
+        _known_version(domain),
+        1,
+        lambda version: loads(identity(ir_version, {"": 7, domain: version})),
+    )
 
 
 def _newest(newest: int, oldest: int, loads: Callable[[int], bool]) -> int:

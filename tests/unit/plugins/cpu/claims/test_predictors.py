@@ -66,9 +66,23 @@ _SEVERAL_VOTES = [
 ]
 
 
+_POSTS_AND_BASES = [
+    ("NONE", "none"),
+    ("NONE", "one"),
+    ("NONE", "each"),
+    ("LOGISTIC", "none"),
+    ("SOFTMAX", "none"),
+    ("SOFTMAX_ZERO", "none"),
+    *(
+        pytest.param(post, base, marks=pytest.mark.long)
+        for post in ("LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
+        for base in ("one", "each")
+    ),
+]
+
+
 @pytest.mark.parametrize(("votes", "classes"), _SEVERAL_VOTES)
-@pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
-@pytest.mark.parametrize("base", ["none", "one", "each"])
+@pytest.mark.parametrize(("post", "base"), _POSTS_AND_BASES)
 def test_label_and_scores_are_onnx_s_where_the_backend_takes_others(
     plugin: Plugin, votes: list[tuple[int, int, float]], classes: int, post: str, base: str
 ) -> None:

@@ -49,9 +49,9 @@ class Requests:
         self._network = network
         self._settled: Queue[tuple[Job, threading.Thread]] = Queue()
 
-    def start(self, *values: float, inline: bool = True, profile: bool = False) -> Job:
+    def start(self, *values: Any, inline: bool = True, profile: bool = False) -> Job:
         job = Job(
-            {"x": np.array(values, np.float32)},
+            {"x": np.ravel(values).astype(np.float32)},
             lambda job: self._settled.put((job, threading.current_thread())),
             output_names=("y",),
             may_run_inline=inline,
@@ -123,9 +123,10 @@ def test_requests_are_dispatched_and_their_answers_are_right(
     network: ExecutableNetwork, readers: ThreadReaders, size: int
 ) -> None:
     requests = Requests(network)
-    for _ in range(5):
-        rest = [-1.0] * (size - 1)
-        jobs = {requests.start(float(number), *rest): number for number in range(40)}
+    for _ in range(2):
+        rows = np.full((40, size), -1.0, np.float32)
+        rows[:, 0] = range(40)
+        jobs = {requests.start(row): number for number, row in enumerate(rows)}
         for _ in range(40):
             job, thread = requests.next()
             assert thread is readers.thread
