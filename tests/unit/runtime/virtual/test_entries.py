@@ -136,7 +136,7 @@ def test_it_says_and_answers_what_the_first_one_does_without_being_read(
 
 
 @pytest.mark.parametrize(("device", "config"), _KINDS)
-@pytest.mark.parametrize("how", ["damaged", "gone"])
+@pytest.mark.parametrize("how", ["damaged", pytest.param("gone", marks=pytest.mark.long)])
 def test_each_entry_that_is_damaged_or_gone_is_made_anew(
     server: Callable[..., Services], tmp_path: Path, device: str, config: dict[str, str], how: str
 ) -> None:
