@@ -9,8 +9,6 @@ on how busy it is. An idle connection has had one reply.
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,6 +28,7 @@ from tools.benchmark.servers import (
     Server,
     compared,
     headrace,
+    listening,
     running,
 )
 
@@ -147,16 +146,10 @@ def _medians(found: list[Round]) -> OpenLoop:
 @contextmanager
 def idle_connections(address: str, method: str, message: Path, count: int) -> Iterator[None]:
     program = str(HERE / "idle_connections.py")
-    command = [sys.executable, program, address, method, str(message), str(count)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdin is not None
-        assert holder.stdout is not None
-        if not holder.stdout.readline():
+    with listening(program, address, method, str(message), str(count)) as (_, told):
+        if not told.readline():
             raise RuntimeError(f"{count} connections could not be opened")
         yield
-        holder.stdin.close()
 
 
 def megabytes(server: psutil.Process) -> float:

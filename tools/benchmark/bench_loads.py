@@ -13,11 +13,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +24,7 @@ import onnx
 import psutil
 
 from headrace.client import Client, Error
-from tools.benchmark.servers import HERE, headrace
+from tools.benchmark.servers import HERE, Program, headrace, listening
 from tools.zoo.collection import networks
 
 ZOO = Path(".cache/zoo")
@@ -79,23 +77,10 @@ def settled(server: psutil.Process) -> float:
         used = now
 
 
-@contextmanager
-def alone() -> Iterator[subprocess.Popen[str]]:
-    """A process that opens networks by ONNX Runtime alone; see bare_session.py."""
-    command = [sys.executable, str(HERE / "bare_session.py")]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()
-
-
-def opened(process: subprocess.Popen[str], path: Path) -> float:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    print(path, file=process.stdin, flush=True)
-    return 1000 * float(process.stdout.readline())
+def opened(bare: Program, path: Path) -> float:
+    """What ONNX Runtime alone takes to open a network; see bare_session.py."""
+    print(path, file=bare[0], flush=True)
+    return 1000 * float(bare[1].readline())
 
 
 def never_seen(data: bytes) -> bytes:
@@ -104,7 +89,7 @@ def never_seen(data: bytes) -> bytes:
 
 
 def measure(
-    client: Client, server: psutil.Process, bare: subprocess.Popen[str], path: Path, device: str
+    client: Client, server: psutil.Process, bare: Program, path: Path, device: str
 ) -> tuple[float, ...]:
     data = path.read_bytes()
 
@@ -132,7 +117,7 @@ def measure(
 def rows(device: str, chosen: dict[str, Path]) -> Iterator[Row]:
     with (
         headrace() as (address, server),
-        alone() as bare,
+        listening(str(HERE / "bare_session.py")) as bare,
         Client(address) as client,
     ):
         for name, path in chosen.items():

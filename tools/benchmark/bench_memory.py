@@ -37,7 +37,7 @@ from headrace.client import Client
 from headrace.runtime.system.process_memory import family_bytes
 from headrace.testing.case import parse
 from tools.benchmark.bench_peers import python_of
-from tools.benchmark.servers import HERE, headrace, processor_seconds
+from tools.benchmark.servers import HERE, headrace, listening, processor_seconds
 
 FEATURES: Final = 1024
 LAYER_MIB: Final = FEATURES * FEATURES * 4 >> 20
@@ -125,31 +125,22 @@ def cold(
     taken: list[tuple[float, float, float, float]] = []
     with (
         Client(address) as client,
-        subprocess.Popen(
-            [sys.executable, "-c", _ALONE % FEATURES],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as alone,
+        listening("-c", _ALONE % FEATURES) as (asked, told),
     ):
-        assert alone.stdin is not None
-        assert alone.stdout is not None
         loaded = {each.name for each in client.networks() if each.info.state == "READY"}
         there = [number for number in range(networks) if f"net{number}" not in loaded]
         for number in there[-COLD:]:
             path = folder / f"net{number}" / "1" / "model.onnx"
             kept = [path, *(cache.glob("weights/*.weights") if cache is not None else ())]
             forget(kept)
-            alone.stdin.write(f"{path}\n")
-            alone.stdin.flush()
-            bare, processor = map(float, alone.stdout.readline().split())
+            print(path, file=asked, flush=True)
+            bare, processor = map(float, told.readline().split())
             forget(kept)
             before, start = processor_seconds(server), time.perf_counter()
             client.network(f"net{number}").infer(x)
             took = time.perf_counter() - start
             time.sleep(0.5)  # what is freed and measured afterwards belongs to it
             taken.append((took, bare, processor_seconds(server) - before, processor))
-        alone.stdin.close()
     if taken:
         ours, bare, used, processor = map(statistics.median, zip(*taken, strict=True))
         print(

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 import psutil
@@ -26,6 +26,8 @@ ECHO = "/Echo/Echo"
 
 Server = tuple[str, psutil.Process]
 """A server's address and its process."""
+Program = tuple[IO[str], IO[str]]
+"""What a program reads, and what it writes."""
 
 
 class Timed(Protocol):
@@ -93,6 +95,18 @@ def running(*command: str) -> Iterator[Server]:
             yield process.stdout.readline().strip(), psutil.Process(process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
+
+
+@contextmanager
+def listening(*command: str) -> Iterator[Program]:
+    """A program that ends when there is no more to read."""
+    with subprocess.Popen(
+        [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield process.stdin, process.stdout
+        process.stdin.close()
 
 
 @contextmanager
