@@ -7,7 +7,7 @@ values, and some requests do not fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import onnx.numpy_helper
 import onnxruntime
 from onnx import helper
 
-from tools.fuzz.devices.networks.layers import LAYERS
+from tools.fuzz.devices.networks.layers import LAYERS, Pool
 from tools.fuzz.devices.values import Array, Generator, changed
 from tools.fuzz.devices.variant import Feed, Variant
 
@@ -108,34 +108,10 @@ def _input(rng: Generator, one_batch: bool) -> _Input:
     return _Input(dtype, tuple(axes), tuple(declared))
 
 
-class _Pool:
-    """The values that a layer may read. `opset` is the version of ONNX's operators."""
-
-    def __init__(self, opset: int, values: Mapping[str, Array], rng: Generator) -> None:
-        self.opset = opset
-        self._values = values
-        self._rng = rng
-
-    def any(self, kinds: str = "f", ranks: Sequence[int] = range(7)) -> str | None:
-        """The name of a value of one of these kinds of types, more often a late one."""
-        fitting = [
-            name
-            for name, value in self._values.items()
-            if value.dtype.kind in kinds and value.ndim in ranks
-        ]
-        if not fitting:
-            return None
-        late = fitting[len(fitting) // 2 :]
-        return str(self._rng.choice(late if self._rng.random() < 0.7 else fitting))
-
-    def __getitem__(self, name: str) -> Array:
-        return self._values[name]
-
-
 def _grow(network: _Network, values: dict[str, Array], rng: Generator) -> None:
     """Adds a layer, if ONNX Runtime computes the one that is drawn."""
     _, make = LAYERS[rng.integers(len(LAYERS))]
-    grown = make(_Pool(network.opset, values, rng), rng)
+    grown = make(Pool(network.opset, values, rng), rng)
     if grown is None:
         return
     at = len(network.nodes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -15,14 +15,28 @@ from onnx import TensorProto, helper
 from tools.fuzz.devices.values import Array, Generator
 
 
-class Pool(Protocol):
+class Pool:
     """The values that a layer may read. `opset` is the version of ONNX's operators."""
 
-    opset: int
+    def __init__(self, opset: int, values: Mapping[str, Array], rng: Generator) -> None:
+        self.opset = opset
+        self._values = values
+        self._rng = rng
 
-    def any(self, kinds: str = "f", ranks: Sequence[int] = ...) -> str | None: ...
+    def any(self, kinds: str = "f", ranks: Sequence[int] = range(7)) -> str | None:
+        """The name of a value of one of these kinds of types, more often a late one."""
+        fitting = [
+            name
+            for name, value in self._values.items()
+            if value.dtype.kind in kinds and value.ndim in ranks
+        ]
+        if not fitting:
+            return None
+        late = fitting[len(fitting) // 2 :]
+        return str(self._rng.choice(late if self._rng.random() < 0.7 else fitting))
 
-    def __getitem__(self, name: str) -> Array: ...
+    def __getitem__(self, name: str) -> Array:
+        return self._values[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +56,31 @@ class Grown:
 
 
 Make = Callable[[Pool, Generator], "Grown | None"]
+MakeOf = Callable[[Pool, Generator, str], "Grown | None"]
+
+
+def _taking(kinds: str = "f", ranks: Sequence[int] = range(7)) -> Callable[[MakeOf], Make]:
+    """Draws a value as `Pool.any`, for what makes a layer of it; None if there is none."""
+
+    def taking(make_of: MakeOf) -> Make:
+        def make(pool: Pool, rng: Generator) -> Grown | None:
+            name = pool.any(kinds, ranks)
+            return None if name is None else make_of(pool, rng, name)
+
+        return make
+
+    return taking
 
 
 def _unary(operator: str, kinds: str = "f", **attributes: Any) -> Make:
-    def make(pool: Pool, _: Generator) -> Grown | None:
-        name = pool.any(kinds)
-        return None if name is None else Grown(operator, [name], (), attributes)
-
-    return make
+    return _taking(kinds)(lambda _, __, name: Grown(operator, [name], (), attributes))
 
 
 def _binary(operator: str, kinds: str = "f") -> Make:
     """With another value of the same type, or a constant of the value's last axes."""
 
-    def make(pool: Pool, rng: Generator) -> Grown | None:
-        name = pool.any(kinds)
-        if name is None:
-            return None
+    @_taking(kinds)
+    def make(pool: Pool, rng: Generator, name: str) -> Grown | None:
         value = pool[name]
         other = pool.any(value.dtype.kind)
         if other is not None and pool[other].dtype == value.dtype and rng.random() < 0.6:
@@ -82,10 +104,8 @@ def _axis(value: Array, rng: Generator) -> int:
 
 
 def _along_axis(operator: str, kinds: str = "f", **attributes: Any) -> Make:
-    def make(pool: Pool, rng: Generator) -> Grown | None:
-        name = pool.any(kinds, range(1, 7))
-        if name is None:
-            return None
+    @_taking(kinds, range(1, 7))
+    def make(pool: Pool, rng: Generator, name: str) -> Grown | None:
         return Grown(operator, [name], (), {"axis": _axis(pool[name], rng), **attributes})
 
     return make
@@ -94,10 +114,8 @@ def _along_axis(operator: str, kinds: str = "f", **attributes: Any) -> Make:
 def _reduce(operator: str, kinds: str = "f") -> Make:
     since = 13 if operator == "ReduceSum" else 18
 
-    def make(pool: Pool, rng: Generator) -> Grown | None:
-        name = pool.any(kinds, range(1, 7))
-        if name is None:
-            return None
+    @_taking(kinds, range(1, 7))
+    def make(pool: Pool, rng: Generator, name: str) -> Grown | None:
         axes = [_axis(pool[name], rng)]
         keep = {"keepdims": int(rng.integers(2))}
         if pool.opset < since:
@@ -107,10 +125,8 @@ def _reduce(operator: str, kinds: str = "f") -> Make:
     return make
 
 
-def _mat_mul(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("f", range(1, 5))
-    if name is None:
-        return None
+@_taking("f", range(1, 5))
+def _mat_mul(pool: Pool, rng: Generator, name: str) -> Grown | None:
     value, other = pool[name], pool.any("f", range(2, 5))
     if other is not None and rng.random() < 0.3:
         return Grown("MatMul", [name, other])
@@ -122,10 +138,8 @@ def _weights(shape: Sequence[int], dtype: np.dtype[Any], rng: Generator) -> Arra
     return np.asarray(rng.normal(0, 0.7, shape)).astype(dtype)
 
 
-def _gemm(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("f", [2])
-    if name is None:
-        return None
+@_taking("f", [2])
+def _gemm(pool: Pool, rng: Generator, name: str) -> Grown | None:
     columns = int(rng.integers(1, 6))
     value = pool[name]
     weights = _weights((columns, value.shape[1]), value.dtype, rng)
@@ -134,10 +148,8 @@ def _gemm(pool: Pool, rng: Generator) -> Grown | None:
     return Grown("Gemm", [name, None, None], [weights, bias], {"transB": 1, **scaled})
 
 
-def _conv(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("f", [3, 4])
-    if name is None:
-        return None
+@_taking("f", [3, 4])
+def _conv(pool: Pool, rng: Generator, name: str) -> Grown | None:
     value = pool[name]
     channels, spatial = value.shape[1], value.ndim - 2
     kernel = [int(rng.integers(1, 4)) for _ in range(spatial)]
@@ -154,10 +166,8 @@ def _conv(pool: Pool, rng: Generator) -> Grown | None:
 
 
 def _pool(operator: str) -> Make:
-    def make(pool: Pool, rng: Generator) -> Grown | None:
-        name = pool.any("f", [3, 4])
-        if name is None:
-            return None
+    @_taking("f", [3, 4])
+    def make(pool: Pool, rng: Generator, name: str) -> Grown | None:
         spatial = pool[name].ndim - 2
         attributes = {
             "kernel_shape": [int(rng.integers(1, 4)) for _ in range(spatial)],
@@ -171,36 +181,30 @@ def _pool(operator: str) -> Make:
     return make
 
 
-def _normalize(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("f", range(1, 5))
-    if name is None or pool.opset < 17:
+@_taking("f", range(1, 5))
+def _normalize(pool: Pool, rng: Generator, name: str) -> Grown | None:
+    if pool.opset < 17:
         return None
     value = pool[name]
     scale, bias = (_weights(value.shape[-1:], value.dtype, rng) for _ in range(2))
     return Grown("LayerNormalization", [name, None, None], [scale, bias])
 
 
-def _batch_normalize(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("f", [2, 3, 4])
-    if name is None:
-        return None
+@_taking("f", [2, 3, 4])
+def _batch_normalize(pool: Pool, rng: Generator, name: str) -> Grown | None:
     value = pool[name]
     parts = [np.abs(_weights(value.shape[1:2], value.dtype, rng)) + 0.1 for _ in range(4)]
     return Grown("BatchNormalization", [name, None, None, None, None], parts)
 
 
-def _transpose(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("fib", range(2, 6))
-    if name is None:
-        return None
+@_taking("fib", range(2, 6))
+def _transpose(pool: Pool, rng: Generator, name: str) -> Grown | None:
     perm = [int(each) for each in rng.permutation(pool[name].ndim)]
     return Grown("Transpose", [name], (), {"perm": perm})
 
 
-def _reshape(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("fib", range(1, 6))
-    if name is None:
-        return None
+@_taking("fib", range(1, 6))
+def _reshape(pool: Pool, rng: Generator, name: str) -> Grown | None:
     value = pool[name]
     choices: list[list[int]] = [[-1], [0, -1], [1, -1], [-1, 1], [0, 1, -1], [-1, value.shape[-1]]]
     shape = np.array(choices[rng.integers(len(choices))], np.int64)
@@ -218,10 +222,8 @@ def _by_shape(operator: str) -> Make:
 
 
 def _axes_layer(operator: str) -> Make:
-    def make(pool: Pool, rng: Generator) -> Grown | None:
-        name = pool.any("fib", range(5))
-        if name is None:
-            return None
+    @_taking("fib", range(5))
+    def make(pool: Pool, rng: Generator, name: str) -> Grown | None:
         value = pool[name]
         ones = [at for at, size in enumerate(value.shape) if size == 1]
         if operator == "Squeeze" and not ones:
@@ -232,28 +234,22 @@ def _axes_layer(operator: str) -> Make:
     return make
 
 
-def _concat(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("fi", range(1, 5))
-    if name is None:
-        return None
+@_taking("fi", range(1, 5))
+def _concat(pool: Pool, rng: Generator, name: str) -> Grown | None:
     value = pool[name]
     other = pool.any(value.dtype.kind, [value.ndim]) or name
     return Grown("Concat", [name, other], (), {"axis": _axis(value, rng)})
 
 
-def _slice(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("fi", range(1, 5))
-    if name is None:
-        return None
+@_taking("fi", range(1, 5))
+def _slice(pool: Pool, rng: Generator, name: str) -> Grown | None:
     start, end = int(rng.integers(-3, 3)), int(rng.choice([1, 2, -1, 2**31 - 1]))
     numbers = [[start], [end], [_axis(pool[name], rng)], [int(rng.choice([1, 1, 2]))]]
     return Grown("Slice", [name, *[None] * 4], [np.array(each, np.int64) for each in numbers])
 
 
-def _gather(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("fi", range(1, 5))
-    if name is None:
-        return None
+@_taking("fi", range(1, 5))
+def _gather(pool: Pool, rng: Generator, name: str) -> Grown | None:
     value = pool[name]
     axis = {"axis": _axis(value, rng)}
     indices = pool.any("i", range(3))
@@ -262,17 +258,15 @@ def _gather(pool: Pool, rng: Generator) -> Grown | None:
     return Grown("Gather", [name, None], [np.array(rng.choice([0, -1, 1]), np.int64)], axis)
 
 
-def _embed(pool: Pool, rng: Generator) -> Grown | None:
-    indices = pool.any("i", range(3))
-    if indices is None:
-        return None
+@_taking("i", range(3))
+def _embed(pool: Pool, rng: Generator, indices: str) -> Grown | None:
     return Grown("Gather", [None, indices], [_weights((5, 3), np.dtype(np.float32), rng)])
 
 
-def _cast(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("fibu")
+@_taking("fibu")
+def _cast(pool: Pool, rng: Generator, name: str) -> Grown | None:
     kinds = (TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL)
-    return None if name is None else Grown("Cast", [name], (), {"to": int(rng.choice(kinds))})
+    return Grown("Cast", [name], (), {"to": int(rng.choice(kinds))})
 
 
 def _where(pool: Pool, rng: Generator) -> Grown | None:
@@ -285,19 +279,15 @@ def _where(pool: Pool, rng: Generator) -> Grown | None:
     return Grown("Where", [condition, None, name], [_constant((), pool[name].dtype, rng)])
 
 
-def _pad(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("f", range(1, 5))
-    if name is None:
-        return None
+@_taking("f", range(1, 5))
+def _pad(pool: Pool, rng: Generator, name: str) -> Grown | None:
     pads = rng.integers(-1, 3, 2 * pool[name].ndim) * (rng.random(2 * pool[name].ndim) < 0.5)
     mode = str(rng.choice(["constant", "reflect", "edge"]))
     return Grown("Pad", [name, None], [pads.astype(np.int64)], {"mode": mode})
 
 
-def _resize(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("f", [3, 4])
-    if name is None:
-        return None
+@_taking("f", [3, 4])
+def _resize(pool: Pool, rng: Generator, name: str) -> Grown | None:
     scales = [1, 1, *(float(rng.choice([0.5, 1, 2])) for _ in range(pool[name].ndim - 2))]
     mode = str(rng.choice(["nearest", "linear"]))
     where = str(rng.choice(["half_pixel", "asymmetric", "align_corners"]))
@@ -309,10 +299,8 @@ def _resize(pool: Pool, rng: Generator) -> Grown | None:
     )
 
 
-def _split(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("f", range(1, 5))
-    if name is None:
-        return None
+@_taking("f", range(1, 5))
+def _split(pool: Pool, rng: Generator, name: str) -> Grown | None:
     value = pool[name]
     axis = _axis(value, rng)
     first = int(rng.integers(0, value.shape[axis] + 1)) if value.shape[axis] else 0
@@ -320,26 +308,20 @@ def _split(pool: Pool, rng: Generator) -> Grown | None:
     return Grown("Split", [name, None], [parts], {"axis": axis}, 2)
 
 
-def _top_k(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("f", range(1, 5))
-    if name is None:
-        return None
+@_taking("f", range(1, 5))
+def _top_k(pool: Pool, rng: Generator, name: str) -> Grown | None:
     axis = {"axis": _axis(pool[name], rng), "largest": int(rng.integers(2))}
     return Grown("TopK", [name, None], [np.array([1], np.int64)], axis, 2)
 
 
-def _cumulate(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("f", range(1, 5))
-    if name is None:
-        return None
+@_taking("f", range(1, 5))
+def _cumulate(pool: Pool, rng: Generator, name: str) -> Grown | None:
     return Grown("CumSum", [name, None], [np.array(_axis(pool[name], rng), np.int64)])
 
 
 def _recurrent(operator: str, gates: int) -> Make:
-    def make(pool: Pool, rng: Generator) -> Grown | None:
-        name = pool.any("f", [3])
-        if name is None:
-            return None
+    @_taking("f", [3])
+    def make(pool: Pool, rng: Generator, name: str) -> Grown | None:
         value, hidden = pool[name], 3
         both = rng.random() < 0.4
         count = 2 if both else 1
@@ -357,17 +339,17 @@ def _recurrent(operator: str, gates: int) -> Make:
     return make
 
 
-def _quantize(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("f")
-    if name is None or pool[name].dtype != np.float32:
+@_taking("f")
+def _quantize(pool: Pool, rng: Generator, name: str) -> Grown | None:
+    if pool[name].dtype != np.float32:
         return None
     zero = np.array(rng.integers(0, 100), np.dtype(str(rng.choice(["uint8", "int8"]))))
     return Grown("QuantizeLinear", [name, None, None], [np.array(0.07, np.float32), zero])
 
 
-def _dequantize(pool: Pool, rng: Generator) -> Grown | None:
-    name = pool.any("iu")
-    if name is None or pool[name].dtype.itemsize > 1:
+@_taking("iu")
+def _dequantize(pool: Pool, rng: Generator, name: str) -> Grown | None:
+    if pool[name].dtype.itemsize > 1:
         return None
     zero = np.array(rng.integers(0, 100), pool[name].dtype)
     return Grown("DequantizeLinear", [name, None, None], [np.array(0.07, np.float32), zero])
