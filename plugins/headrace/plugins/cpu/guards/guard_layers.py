@@ -82,17 +82,10 @@ class Guard(LayerInserter):
         self.network.requirements.update(dict.fromkeys(found))
         return True
 
-    def layer(
-        self,
-        op_type: str,
-        *inputs: ir.Value,
-        type: ir.TypeProtocol | None = None,
-        shape: ir.Shape | None = None,
-        **attributes: Any,
-    ) -> ir.Value:
+    def layer(self, op_type: str, *inputs: ir.Value, **given: Any) -> ir.Value:
         if op_type == "Shape":
             self._forget_declared(inputs[0])
-        return super().layer(op_type, *inputs, type=type, shape=shape, **attributes)
+        return super().layer(op_type, *inputs, **given)
 
     def _forget_declared(self, value: ir.Value) -> None:
         """Drops sizes that are only declared. The backend would believe them, and not look."""
