@@ -22,30 +22,23 @@ NewRequest = Callable[[ExecutableNetwork], InferRequest]
 
 class DeadlineConformance(DeviceFixtures):
     def test_a_request_whose_deadline_passes_in_the_queue_does_not_run(
-        self, add: ExecutableNetwork, new_request: NewRequest
+        self, add: ExecutableNetwork, adding: InferRequest
     ) -> None:
-        request = new_request(add)
         with occupied(add):
-            request.start_async(_ADD.inputs, deadline=time.monotonic() + 0.02)
-            assert request.wait(PATIENCE_SECONDS)  # though no stream is free
+            adding.start_async(_ADD.inputs, deadline=time.monotonic() + 0.02)
+            assert adding.wait(PATIENCE_SECONDS)  # though no stream is free
         with pytest.raises(DeadlineExceeded):
-            request.result()
-        assert request.state is RequestState.IDLE
+            adding.result()
+        assert adding.state is RequestState.IDLE
 
-    def test_a_request_whose_deadline_has_passed_does_not_run(
-        self, add: ExecutableNetwork, new_request: NewRequest
-    ) -> None:
-        request = new_request(add)
-        request.start_async(_ADD.inputs, deadline=time.monotonic() - 1)
+    def test_a_request_whose_deadline_has_passed_does_not_run(self, adding: InferRequest) -> None:
+        adding.start_async(_ADD.inputs, deadline=time.monotonic() - 1)
         with pytest.raises(DeadlineExceeded):
-            request.result(PATIENCE_SECONDS)
+            adding.result(PATIENCE_SECONDS)
 
-    def test_a_deadline_that_is_kept_changes_nothing(
-        self, add: ExecutableNetwork, new_request: NewRequest
-    ) -> None:
-        request = new_request(add)
-        request.start_async(_ADD.inputs, deadline=time.monotonic() + PATIENCE_SECONDS)
-        request.result(PATIENCE_SECONDS)
+    def test_a_deadline_that_is_kept_changes_nothing(self, adding: InferRequest) -> None:
+        adding.start_async(_ADD.inputs, deadline=time.monotonic() + PATIENCE_SECONDS)
+        adding.result(PATIENCE_SECONDS)
 
     def test_a_run_ends_at_the_deadline(self, load: Loader, new_request: NewRequest) -> None:
         request = new_request(load(_ENDLESS))

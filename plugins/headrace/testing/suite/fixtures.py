@@ -104,6 +104,13 @@ class DeviceFixtures:
         """A loaded network with one layer."""
         return load(networks.add())
 
+    @pytest.fixture
+    def adding(
+        self, add: ExecutableNetwork, new_request: Callable[[ExecutableNetwork], InferRequest]
+    ) -> InferRequest:
+        """A request to that network."""
+        return new_request(add)
+
     def check(
         self,
         network: ExecutableNetwork,

@@ -32,37 +32,32 @@ def start_running(network: ExecutableNetwork) -> tuple[Job, threading.Event]:
 
 
 class RequestConformance(DeviceFixtures):
-    def test_a_request_is_idle_before_and_after_an_inference(
-        self, add: ExecutableNetwork, new_request: NewRequest
-    ) -> None:
-        request = new_request(add)
-        assert request.state is RequestState.IDLE
-        assert request.wait(0)
-        request.infer(_ADD.inputs)
-        assert request.state is RequestState.IDLE
+    def test_a_request_is_idle_before_and_after_an_inference(self, adding: InferRequest) -> None:
+        assert adding.state is RequestState.IDLE
+        assert adding.wait(0)
+        adding.infer(_ADD.inputs)
+        assert adding.state is RequestState.IDLE
 
     def test_a_request_is_busy_until_its_end(
-        self, add: ExecutableNetwork, new_request: NewRequest
+        self, add: ExecutableNetwork, adding: InferRequest
     ) -> None:
-        request = new_request(add)
         with occupied(add):
-            request.start_async(_ADD.inputs)
-            assert request.state is RequestState.BUSY
+            adding.start_async(_ADD.inputs)
+            assert adding.state is RequestState.BUSY
             with pytest.raises(RequestBusy):
-                request.start_async(_ADD.inputs)
-        assert request.wait(PATIENCE_SECONDS)
-        assert_same_outputs(request.result(), _ADD.expected(), self.tolerance)
+                adding.start_async(_ADD.inputs)
+        assert adding.wait(PATIENCE_SECONDS)
+        assert_same_outputs(adding.result(), _ADD.expected(), self.tolerance)
 
     def test_waiting_ends_when_time_is_up(
-        self, add: ExecutableNetwork, new_request: NewRequest
+        self, add: ExecutableNetwork, adding: InferRequest
     ) -> None:
-        request = new_request(add)
         with occupied(add):
-            request.start_async(_ADD.inputs)
-            assert not request.wait(0.01)
+            adding.start_async(_ADD.inputs)
+            assert not adding.wait(0.01)
             with pytest.raises(TimeoutError):
-                request.result(timeout=0.01)
-        assert request.wait(PATIENCE_SECONDS)
+                adding.result(timeout=0.01)
+        assert adding.wait(PATIENCE_SECONDS)
 
     def test_a_request_can_be_used_again(self, load: Loader, new_request: NewRequest) -> None:
         case = networks.mlp()
@@ -71,19 +66,14 @@ class RequestConformance(DeviceFixtures):
             inputs = {"x": networks.random(batch, 8, seed=batch)}
             assert_same_outputs(request.infer(inputs), case.expected(inputs), self.tolerance)
 
-    def test_results_stay_when_the_request_is_used_again(
-        self, add: ExecutableNetwork, new_request: NewRequest
-    ) -> None:
-        request = new_request(add)
-        first = request.infer(_ADD.inputs)
-        request.infer({name: networks.random(2, 3, seed=9) for name in _ADD.inputs})
+    def test_results_stay_when_the_request_is_used_again(self, adding: InferRequest) -> None:
+        first = adding.infer(_ADD.inputs)
+        adding.infer({name: networks.random(2, 3, seed=9) for name in _ADD.inputs})
         assert_same_outputs(first, _ADD.expected(), self.tolerance)
 
-    def test_there_is_no_result_before_a_start(
-        self, add: ExecutableNetwork, new_request: NewRequest
-    ) -> None:
+    def test_there_is_no_result_before_a_start(self, adding: InferRequest) -> None:
         with pytest.raises(FailedPrecondition):
-            new_request(add).result()
+            adding.result()
 
     def test_a_callback_comes_once_for_each_inference(self, add: ExecutableNetwork) -> None:
         calls: list[InferRequest] = []
@@ -102,17 +92,16 @@ class RequestConformance(DeviceFixtures):
         assert set(request.result()) == {"label"}
 
     def test_a_request_that_waits_can_be_cancelled(
-        self, add: ExecutableNetwork, new_request: NewRequest
+        self, add: ExecutableNetwork, adding: InferRequest
     ) -> None:
-        request = new_request(add)
         with occupied(add):
-            request.start_async(_ADD.inputs)
-            request.cancel()
-            assert request.wait(PATIENCE_SECONDS)  # though no stream is free
-            assert request.state is RequestState.CANCELLED
+            adding.start_async(_ADD.inputs)
+            adding.cancel()
+            assert adding.wait(PATIENCE_SECONDS)  # though no stream is free
+            assert adding.state is RequestState.CANCELLED
             with pytest.raises(Cancelled):
-                request.result()
-        assert_same_outputs(request.infer(_ADD.inputs), _ADD.expected(), self.tolerance)
+                adding.result()
+        assert_same_outputs(adding.infer(_ADD.inputs), _ADD.expected(), self.tolerance)
 
     def test_a_request_that_runs_can_be_cancelled(self, load: Loader) -> None:
         network = load(_ENDLESS)
@@ -128,15 +117,12 @@ class RequestConformance(DeviceFixtures):
         assert ended.wait(PATIENCE_SECONDS)
         self.check(other, _ADD)
 
-    def test_cancelling_an_idle_request_does_nothing(
-        self, add: ExecutableNetwork, new_request: NewRequest
-    ) -> None:
-        request = new_request(add)
-        request.cancel()
-        request.infer(_ADD.inputs)
-        request.cancel()
-        assert request.state is RequestState.IDLE
-        assert_same_outputs(request.result(), _ADD.expected(), self.tolerance)
+    def test_cancelling_an_idle_request_does_nothing(self, adding: InferRequest) -> None:
+        adding.cancel()
+        adding.infer(_ADD.inputs)
+        adding.cancel()
+        assert adding.state is RequestState.IDLE
+        assert_same_outputs(adding.result(), _ADD.expected(), self.tolerance)
 
     def test_closing_a_request_ends_what_it_has_in_flight(self, load: Loader) -> None:
         request = InferRequest(load(_ENDLESS))
