@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from multiprocessing.shared_memory import SharedMemory
 from types import MappingProxyType
 from typing import Any, Final
@@ -49,19 +50,20 @@ class Taker:
         self.many = many
         self.metadata = (("authorization", f"Bearer {token}"),)
         self.token = token
-        self._channels: list[Any] = []
         self._open: list[asyncio.StreamWriter] = []
 
+    @cached_property
     def channels(self) -> list[Any]:
-        if not self._channels:
-            options = [("grpc.use_local_subchannel_pool", 1)]
-            self._channels = [
-                grpc.aio.insecure_channel(self.address, options) for _ in range(CHANNELS)
-            ]
-        return self._channels
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        return [grpc.aio.insecure_channel(self.address, options) for _ in range(CHANNELS)]
 
-    def stubs(self) -> list[Any]:
-        return [rpc.InferenceEngineStub(each) for each in self.channels()]  # type: ignore[no-untyped-call]
+    @cached_property
+    def _stubs(self) -> list[Any]:
+        return [rpc.InferenceEngineStub(each) for each in self.channels]  # type: ignore[no-untyped-call]
+
+    def stub(self, at: int) -> Any:
+        """That of one of the connections."""
+        return self._stubs[at % CHANNELS]
 
     async def each(self, ask: Callable[[int], Awaitable[Any]]) -> Counter[str]:
         """Asks for all, and says what came of it. What has no answer is held for a while."""
@@ -111,38 +113,35 @@ async def _code(asked: Awaitable[Any]) -> str:
 
 
 async def loads(taker: Taker) -> Counter[str]:
-    stubs, model = taker.stubs(), add().model.SerializeToString()
+    model = add().model.SerializeToString()
 
     async def load(at: int) -> None:
         source = pb.ModelSource(data=model)
         request = pb.LoadNetworkRequest(name=f"n{at}", model=source, device="CPU")
-        stub = stubs[at % CHANNELS]
-        await stub.LoadNetwork(request, metadata=taker.metadata, timeout=CALL_SECONDS)
+        await taker.stub(at).LoadNetwork(request, metadata=taker.metadata, timeout=CALL_SECONDS)
 
     found = await taker.each(load)
-    listed = await stubs[0].ListNetworks(pb.ListNetworksRequest(), metadata=taker.metadata)
+    listed = await taker.stub(0).ListNetworks(pb.ListNetworksRequest(), metadata=taker.metadata)
     for each in listed.networks:
         if each.name.startswith("n"):
             request = pb.UnloadNetworkRequest(name=each.name)
             with suppress(grpc.aio.AioRpcError):  # its load has ended only now
-                await stubs[0].UnloadNetwork(request, metadata=taker.metadata)
+                await taker.stub(0).UnloadNetwork(request, metadata=taker.metadata)
     return found
 
 
 async def streams(taker: Taker) -> Counter[str]:
-    stubs = taker.stubs()
 
     async def stream(at: int) -> None:
-        await stubs[at % CHANNELS].InferStream(metadata=taker.metadata).read()
+        await taker.stub(at).InferStream(metadata=taker.metadata).read()
 
     return await taker.each(stream)
 
 
 async def uploads(taker: Taker) -> Counter[str]:
-    stubs = taker.stubs()
 
     async def upload(at: int) -> None:
-        call = stubs[at % CHANNELS].UploadModel(metadata=taker.metadata)
+        call = taker.stub(at).UploadModel(metadata=taker.metadata)
         with suppress(grpc.aio.AioRpcError):  # it is refused; the call itself says why
             await call.write(pb.UploadModelRequest(chunk=b"x" * 1000))
         await call
@@ -151,45 +150,40 @@ async def uploads(taker: Taker) -> Counter[str]:
 
 
 async def sequences(taker: Taker) -> Counter[str]:
-    stubs = taker.stubs()
 
     async def begin(at: int) -> None:
         request = infer_request("sum", number(1))
         request.session.id, request.session.start = f"s{at}", True
-        stub = stubs[at % CHANNELS]
-        await stub.Infer(request, metadata=taker.metadata, timeout=CALL_SECONDS)
+        await taker.stub(at).Infer(request, metadata=taker.metadata, timeout=CALL_SECONDS)
 
     return await taker.each(begin)
 
 
 async def requests(taker: Taker) -> Counter[str]:
-    stubs = taker.stubs()
     request = infer_request("endless", endless().inputs)
 
     async def infer(at: int) -> None:
-        await stubs[at % CHANNELS].Infer(request, metadata=taker.metadata)
+        await taker.stub(at).Infer(request, metadata=taker.metadata)
 
     return await taker.each(infer)
 
 
 async def queries(taker: Taker) -> Counter[str]:
-    stubs, model = taker.stubs(), add().model.SerializeToString()
+    model = add().model.SerializeToString()
 
     async def query(at: int) -> None:
         request = pb.QueryNetworkRequest(model=pb.ModelSource(data=model), device="CPU")
-        stub = stubs[at % CHANNELS]
-        await stub.QueryNetwork(request, metadata=taker.metadata, timeout=CALL_SECONDS)
+        await taker.stub(at).QueryNetwork(request, metadata=taker.metadata, timeout=CALL_SECONDS)
 
     return await taker.each(query)
 
 
 async def cancels(taker: Taker) -> Counter[str]:
     """Streams that cancel what they never asked for."""
-    stubs = taker.stubs()
     request = pb.InferStreamRequest(cancel=[f"r{at}" for at in range(1000)])
 
     async def cancel(at: int) -> None:
-        call = stubs[at % CHANNELS].InferStream(metadata=taker.metadata)
+        call = taker.stub(at).InferStream(metadata=taker.metadata)
         with suppress(grpc.aio.AioRpcError):  # as above
             for _ in range(100):
                 await call.write(request)
@@ -204,18 +198,18 @@ async def cancels(taker: Taker) -> Counter[str]:
 
 
 async def regions(taker: Taker) -> Counter[str]:
-    stubs = taker.stubs()
     memory = SharedMemory(create=True, size=4096)
 
     async def register(at: int) -> None:
         request = pb.RegisterSharedMemoryRequest(name=f"r{at}", key=f"/{memory.name}", bytes=4096)
-        stub = stubs[at % CHANNELS]
-        await stub.RegisterSharedMemory(request, metadata=taker.metadata, timeout=CALL_SECONDS)
+        await taker.stub(at).RegisterSharedMemory(
+            request, metadata=taker.metadata, timeout=CALL_SECONDS
+        )
 
     try:
         found = await taker.each(register)
         request = pb.UnregisterSharedMemoryRequest()
-        await stubs[0].UnregisterSharedMemory(request, metadata=taker.metadata)
+        await taker.stub(0).UnregisterSharedMemory(request, metadata=taker.metadata)
         return found
     finally:
         memory.close()
@@ -223,7 +217,7 @@ async def regions(taker: Taker) -> Counter[str]:
 
 
 async def watches(taker: Taker) -> Counter[str]:
-    stubs = [health_pb2_grpc.HealthStub(each) for each in taker.channels()]
+    stubs = [health_pb2_grpc.HealthStub(each) for each in taker.channels]
 
     async def watch(at: int) -> None:
         request = health_pb2.HealthCheckRequest(service=f"w{at}")
