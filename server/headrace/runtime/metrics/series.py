@@ -93,15 +93,16 @@ class Series:
 
     def add_all(self, values: Collection[float]) -> None:
         """Adds each of them."""
+        self._noted.extend(values)
+        self.snapshot()
+
+    def snapshot(self) -> Value:
         with self._lock:
+            values = taken(self._noted)
             if self._histogram is None:
                 self._total += sum(values)
             else:
                 self._histogram.observe_all(values)
-
-    def snapshot(self) -> Value:
-        self.add_all(taken(self._noted))
-        with self._lock:
             return self._total if self._histogram is None else self._histogram.snapshot()
 
 

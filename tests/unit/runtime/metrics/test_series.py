@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
 from headrace.runtime.loading.registry import NetworkRegistry
@@ -37,6 +39,21 @@ def test_a_histogram_counts_each_value_in_its_bucket() -> None:
     labels = {"network": "m", "version": "1", "subgraph": "1"}
     assert sample(counters, "headrace_cut_seconds_bucket", **labels, le="1.0") == 2
     assert sample(counters, "headrace_cut_seconds_count", **labels) == 3
+
+
+def test_one_thread_at_a_time_takes_out_what_was_noted() -> None:
+    series = Counters().network("m", "A").series.get(BYTES, "1")
+    is_alone: list[bool] = []
+
+    class Watched(deque[float]):
+        def popleft(self) -> float:
+            is_alone.append(series._lock.locked())
+            return super().popleft()
+
+    series._noted = Watched()
+    series.add(1)
+    series.add_all([2, 3])
+    assert (series.snapshot(), is_alone) == (6, [True] * 3)
 
 
 def test_the_same_labels_give_the_same_series() -> None:
