@@ -284,7 +284,7 @@ class CachingNetwork(NetworkInFront):
     def _run(self, job: Job) -> None:
         if self.config.get(PERF_COUNT):
             job.profile = True
-        self.inner._start(job)
+        self.inner.start(job)
 
     def _answer(self, job: Job, outputs: Mapping[str, Value], looked_up: float) -> None:
         """Ends a job with outputs that others may have too."""

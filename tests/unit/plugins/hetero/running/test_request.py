@@ -32,6 +32,9 @@ from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job, LayerProfile, Outcome
 from headrace.runtime.metrics import families
 from headrace.runtime.network.values import Array, Value
+from headrace.runtime.responses import keys
+from headrace.runtime.responses.memory import ResponseMemory
+from headrace.runtime.responses.network import CachingNetwork
 from headrace.runtime.virtual.flow import Ends
 from headrace.testing.case import Case, parse
 from headrace.testing.counted import number
@@ -98,7 +101,7 @@ class Rig:
         found.open(self.outer.place)
         return found
 
-    def submit(self, network: HeteroNetwork, **conditions: Any) -> Job:
+    def submit(self, network: ExecutableNetwork, **conditions: Any) -> Job:
         job = self.outcomes.job({"x": np.ones(2, np.float32)}, **conditions)
         network.submit(job)
         return job
@@ -241,6 +244,14 @@ def test_one_subgraph_runs_the_job_of_the_caller_itself(rig: Rig) -> None:
     for device, kind in ((rig.outer, "request"), (rig.devices[0], "part")):
         counted = device.counters.device("FAKE").snapshot()
         assert number(counted, families.DEVICE_REQUESTS, "FAKE", kind, "completed") == 1
+
+
+def test_one_subgraph_runs_the_job_of_a_network_that_keeps_replies(rig: Rig) -> None:
+    inner = rig.network("n (float[2] x) => (float[2] y) { y = Abs(x) }", (Ends(("x",), ("y",)),))
+    own = keys.SCHEMA.resolve({"RESPONSE_CACHE": "YES"})
+    job = rig.submit(CachingNetwork(inner, own, ResponseMemory(2**20)))
+    rig.outcomes.wait()
+    assert rig.stubs[0].jobs == [job]
 
 
 def test_parts_are_counted_as_parts_and_never_refused(rig: Rig) -> None:
