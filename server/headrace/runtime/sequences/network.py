@@ -253,6 +253,7 @@ class _TurnCheck(PortCheck):
                 f"the id of a sequence has 1 to {MAX_ID_LENGTH} characters", field="session.id"
             )
         if self._only_ends(job):
+            job.output_names = ()
             return
         for name in self._kept_inputs & job.inputs.keys():
             raise InvalidArgument(

@@ -53,8 +53,8 @@ class Held:
         self.network.submit(job)
         return job
 
-    def end_only(self, identifier: str = "s") -> Job:
-        job = self.outcomes.job({}, sequence=more(identifier, end=True))
+    def end_only(self, identifier: str = "s", **conditions: Any) -> Job:
+        job = self.outcomes.job({}, sequence=more(identifier, end=True), **conditions)
         self.network.submit(job)
         return job
 
@@ -271,7 +271,7 @@ def test_the_next_request_begins_when_the_last_one_has_been_reported(held: Held)
 
 def test_a_request_without_inputs_only_ends_the_sequence(held: Held) -> None:
     held.run(start(), 5.0)
-    job = held.end_only()
+    job = held.end_only(output_names=("doubled",))
     assert (job.outcome, job.outputs, job.output_names) == (Outcome.COMPLETED, {}, ())
     assert (held.open, held.memory.taken, held.inner.started) == (0, 0, [])
     assert isinstance(held.end_only().error, FailedPrecondition)
