@@ -155,7 +155,7 @@ def test_a_request_to_an_idle_stream_is_sent_by_the_functions_that_decide_and_no
     monkeypatch.setattr(Link, "send", counted)
     requests.start(1.0)
     requests.next()
-    assert stacks == [["submit", "submit", "start", "dispatch", "ask"]]
+    assert stacks == [["submit", "submit", "start", "start", "dispatch", "ask"]]
 
 
 def test_waiting_requests_go_along_and_each_runs_once(
