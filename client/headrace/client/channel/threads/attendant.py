@@ -8,27 +8,15 @@ import select
 import threading
 import time
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from headrace.client.channel.channel import CallFailed
 from headrace.client.channel.threads.connection import SharedConnection
+
+if TYPE_CHECKING:
+    from headrace.client.channel.threads.started import StartedCall
 
 _MOST_SECONDS: Final = 3600.0
 _BELLS: Final = 4096
-
-
-class TimedCall(Protocol):
-    """A call that was started."""
-
-    @property
-    def due(self) -> float:
-        """When something is to be done for it, on the monotonic clock."""
-
-    def on_due(self) -> None:
-        """Does it."""
-
-    def end(self, failure: CallFailed) -> bool:
-        """Ends the call. Returns False if it has ended."""
 
 
 class Helper:
@@ -39,7 +27,7 @@ class Helper:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: dict[TimedCall, None] = {}
+        self._calls: dict[StartedCall, None] = {}
         self._wanted: set[SharedConnection] = set()
         self._wakes_at = math.inf
         self._bell: tuple[int, int] | None = None  # a pipe
@@ -59,7 +47,7 @@ class Helper:
                 self._wanted.add(connection)
                 self._ring()
 
-    def add(self, call: TimedCall) -> None:
+    def add(self, call: StartedCall) -> None:
         """Keeps the time of a call."""
         due = call.due
         with self._lock:
@@ -68,11 +56,11 @@ class Helper:
                 self._wakes_at = due
                 self._ring()
 
-    def remove(self, call: TimedCall) -> None:
+    def remove(self, call: StartedCall) -> None:
         with self._lock:
             self._calls.pop(call, None)
 
-    def stop(self) -> list[TimedCall]:
+    def stop(self) -> list[StartedCall]:
         """Ends the thread, and returns the calls that go on. Idempotent."""
         with self._lock:
             self._stopped = True

@@ -6,31 +6,15 @@ import time
 from concurrent import futures
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from headrace.client.channel.answers import Answer
 from headrace.client.channel.channel import CallFailed, CallOptions, Reply, Request, cancelled, late
-from headrace.client.channel.repeats import Repeating, Repeats
-from headrace.client.channel.requests import Blocks
-from headrace.client.channel.threads.attendant import Helper
+from headrace.client.channel.repeats import Repeating
 from headrace.client.channel.threads.connection import SharedConnection, Waiter
 
-
-class Launcher(Protocol):
-    """The channel of started calls.
-
-    Attributes:
-        blocks: makes their header blocks.
-        helper: keeps their times.
-        repeats: the budget of those that are sent again.
-    """
-
-    blocks: Blocks
-    helper: Helper
-    repeats: Repeats
-
-    def launch(self, call: StartedCall) -> None:
-        """Sends a started call, as soon as there is a connection."""
+if TYPE_CHECKING:
+    from headrace.client.channel.threads.channel import SocketChannel
 
 
 class _Try(Answer[SharedConnection]):
@@ -56,7 +40,7 @@ class StartedCall:
     """
 
     def __init__(
-        self, channel: Launcher, method: str, request: Request, options: CallOptions
+        self, channel: SocketChannel, method: str, request: Request, options: CallOptions
     ) -> None:
         deadline = options.deadline()
         self.due = float("inf") if deadline is None else deadline

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -20,36 +20,14 @@ from headrace.runtime.pipelines.description import PipelineStep
 from headrace.runtime.pipelines.ports import Rows
 from headrace.runtime.virtual.part_job import PartJob
 
+if TYPE_CHECKING:
+    from headrace.plugins.pipeline.running.request import PipelineRequest
+
 MAX_ROWS: Final = 10_000
 """The most rows of one tensor in one request."""
 WINDOW: Final = 32
 """How many rows of one step of one request run at once. More would not fill a device more, and
 would take memory from other requests."""
-
-
-class _Owner(Protocol):
-    """The request. `PipelineRequest` says what the methods do."""
-
-    def submit_part(
-        self,
-        at: int,
-        row: int,
-        inputs: Mapping[str, Value],
-        done: Callable[[Job], None],
-        token: CancelToken,
-        *,
-        inline: bool,
-    ) -> None: ...
-
-    def rows_ended(
-        self,
-        at: int,
-        parts: Sequence[Job],
-        outputs: Sequence[dict[str, Value]],
-        places: tuple[int, ...],
-    ) -> None: ...
-
-    def row_failed(self, at: int, row: int, error: BaseException) -> None: ...
 
 
 class RowsRun:
@@ -63,7 +41,7 @@ class RowsRun:
 
     def __init__(
         self,
-        owner: _Owner,
+        owner: PipelineRequest,
         at: int,
         rows: Rows,
         step: PipelineStep,
