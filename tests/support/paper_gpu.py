@@ -10,7 +10,8 @@ from headrace.plugins.cpu.backend.session import Provider
 from headrace.plugins.cpu.running.runs import HOST
 from headrace.plugins.cuda.backend.gpu import Gpu
 from headrace.plugins.cuda.backend.machine import Machine
-from headrace.plugins.cuda.backend.memory import HostMemory
+from headrace.plugins.cuda.backend.memory import PinnedMemory
+from headrace.plugins.cuda.backend.nvml import Nvml
 from headrace.plugins.cuda.plugin import CudaPlugin
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.network.values import Array
@@ -21,7 +22,7 @@ GPUS = (
 )
 
 
-class PaperManagement:
+class PaperManagement(Nvml):
     """What NVML would tell of `GPUS`; `taken` is what each process takes, None if untold."""
 
     def __init__(self, taken: int | None = None) -> None:
@@ -38,8 +39,10 @@ class PaperManagement:
         self.closed = True
 
 
-class PlainMemory:
+class PlainMemory(PinnedMemory):
     """Memory that is not pinned."""
+
+    def __init__(self) -> None: ...
 
     def allocate(self, size: int) -> Array:
         return np.empty(size, np.uint8)
@@ -50,7 +53,7 @@ def machine(
 ) -> Machine:
     """One with `GPUS`."""
 
-    def pinned(_: int) -> HostMemory:
+    def pinned(_: int) -> PinnedMemory:
         return PlainMemory()
 
     gpus = {str(number): gpu for number, gpu in enumerate(GPUS)}

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.plugins.cuda.backend.gpu import Gpu, gpus
-from headrace.plugins.cuda.backend.memory import HostMemory, PinnedMemory
-from headrace.plugins.cuda.backend.nvml import Management, Nvml
+from headrace.plugins.cuda.backend.memory import PinnedMemory
+from headrace.plugins.cuda.backend.nvml import Nvml
 from headrace.runtime.errors import HeadraceError, NotInstalled, Unavailable
 
 PROVIDER: Final = "CUDAExecutionProvider"
@@ -47,9 +47,9 @@ class Machine:
     """
 
     gpus: dict[str, Gpu]
-    management: Management
+    management: Nvml
     tensorrt: Callable[[], str]
-    pinned: Callable[[int], HostMemory]
+    pinned: Callable[[int], PinnedMemory]
 
 
 def this_machine(open_session: Callable[[], object]) -> Machine:

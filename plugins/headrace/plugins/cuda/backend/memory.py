@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,17 +12,6 @@ from headrace.runtime.errors import ResourceExhausted
 from headrace.runtime.network.values import Array
 
 _PORTABLE: Final = 1  # cudaHostAllocPortable: pinned for every GPU
-
-
-class HostMemory(Protocol):
-    """Memory that holds values on their way to a device and back."""
-
-    def allocate(self, size: int) -> Array:
-        """An array uint8[size]. Its memory is freed with its last view.
-
-        Raises:
-            ResourceExhausted: no memory is left.
-        """
 
 
 class PinnedMemory:
@@ -38,6 +27,11 @@ class PinnedMemory:
         self._device_id = device_id
 
     def allocate(self, size: int) -> Array:
+        """An array uint8[size]. Its memory is freed with its last view.
+
+        Raises:
+            ResourceExhausted: no memory is left.
+        """
         pointer = ctypes.c_void_p()
         self._library.cudaSetDevice(ctypes.c_int(self._device_id))
         code = self._library.cudaHostAlloc(

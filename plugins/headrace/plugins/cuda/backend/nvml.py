@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from headrace.runtime.errors import Unavailable
 
 
-class Management(Protocol):
-    """The questions that this plugin asks NVML. A GPU is named by its unique id."""
-
-    def taken_bytes(self, uuid: str) -> int:
-        """The memory of a GPU that all processes together take.
-
-        Raises:
-            Unavailable: the driver does not answer; gives its reason.
-        """
-
-    def taken_by(self, uuid: str, process: int) -> int | None:
-        """The memory that a process takes. None if the driver does not tell, for example in most
-        containers."""
-
-    def close(self) -> None:
-        """Closes the library."""
-
-
 class Nvml:
     """Uses NVML through its Python binding. Without them, nothing is told. Thread-safe, because the
-    binding is."""
+    binding is. A GPU is named by its unique id."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
@@ -43,6 +25,11 @@ class Nvml:
             self._why = str(error)
 
     def taken_bytes(self, uuid: str) -> int:
+        """The memory of a GPU that all processes together take.
+
+        Raises:
+            Unavailable: the driver does not answer; gives its reason.
+        """
         if self._nvml is None:
             raise Unavailable(f"the NVIDIA driver does not tell its memory: {self._why}")
         try:
@@ -52,6 +39,8 @@ class Nvml:
             raise Unavailable(f"the NVIDIA driver does not tell its memory: {error}") from error
 
     def taken_by(self, uuid: str, process: int) -> int | None:
+        """The memory that a process takes. None if the driver does not tell, for example in most
+        containers."""
         if self._nvml is None:
             return None
         try:

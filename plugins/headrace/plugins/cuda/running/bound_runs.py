@@ -20,7 +20,7 @@ from onnxruntime.capi import _pybind_state as binding
 from headrace.plugins.cpu.backend import tensors
 from headrace.plugins.cpu.backend.session import OnnxRuntimeSession
 from headrace.plugins.cpu.running.runs import HOST, Runs
-from headrace.plugins.cuda.backend.memory import HostMemory
+from headrace.plugins.cuda.backend.memory import PinnedMemory
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network, Port
 from headrace.runtime.network.values import Array, Value
@@ -86,7 +86,7 @@ class StagedLane:
         memory: allocates pinned memory.
     """
 
-    def __init__(self, session: OnnxRuntimeSession, network: Network, memory: HostMemory) -> None:
+    def __init__(self, session: OnnxRuntimeSession, network: Network, memory: PinnedMemory) -> None:
         self._session = session
         self._ports = session.ports()
         self._memory = memory
@@ -149,7 +149,7 @@ class RecordedLane:
     """
 
     def __init__(
-        self, session: OnnxRuntimeSession, network: Network, where: Any, memory: HostMemory
+        self, session: OnnxRuntimeSession, network: Network, where: Any, memory: PinnedMemory
     ) -> None:
         self._session = session
         self._ports = session.ports()
