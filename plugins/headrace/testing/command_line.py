@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -16,6 +17,20 @@ def pair(text: str) -> tuple[str, str]:
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return key, value
+
+
+def add_device_options(parser: argparse.ArgumentParser) -> None:
+    """Adds those that say which devices are tested, and how they are set up."""
+    add = parser.add_argument
+    pairs: Any = {"action": "append", "default": [], "type": pair, "metavar": "KEY=VALUE"}
+    add("--device", action="append", help="device to test; repeatable; default: all installed")
+    add("--config", **pairs, help="configuration key of every load and query")
+    add(
+        "--device-config",
+        **pairs,
+        help="configuration key of the device, such as ISOLATION=PROCESS",
+    )
+    add("--factory", default="", help="package.module:create_plugin of one that is not installed")
 
 
 def say(text: str) -> None:

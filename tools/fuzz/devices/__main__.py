@@ -15,7 +15,7 @@ from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.errors import HeadraceError
 from headrace.testing.backend_cases.cases import collect
 from headrace.testing.backend_cases.worker import DeviceUnderTest
-from headrace.testing.command_line import pair as _pair
+from headrace.testing.command_line import add_device_options
 from headrace.testing.command_line import say as _say
 from tools.fuzz.devices import canaries, report
 from tools.fuzz.devices.campaign import Campaign, Failure, Fuzzer
@@ -190,8 +190,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m tools.fuzz.devices",
         description="Run mutated networks and requests on devices, and look for failures.",
     )
+    add_device_options(parser)
     add = parser.add_argument
-    add("--device", action="append", help="device to test; repeatable; default: all installed")
     add(
         "--sweep",
         choices=["ranks"],
@@ -225,23 +225,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--second", metavar="DEVICE", help="ask this device if a device and the reference differ")
     add("--limit", type=float, default=20.0, help="seconds that a variant may take (default 20)")
-    add(
-        "--config",
-        action="append",
-        default=[],
-        type=_pair,
-        metavar="KEY=VALUE",
-        help="key of every load",
-    )
-    add(
-        "--device-config",
-        action="append",
-        default=[],
-        type=_pair,
-        metavar="KEY=VALUE",
-        help="configuration key of the device",
-    )
-    add("--factory", default="", help="package.module:create_plugin of the device")
     add(
         "--verbose",
         action="store_true",

@@ -17,7 +17,7 @@ from headrace.testing.backend_cases.outcome import CaseOutcome, Result
 from headrace.testing.backend_cases.pool import CaseResults, run_cases
 from headrace.testing.backend_cases.table import markdown
 from headrace.testing.backend_cases.worker import DeviceUnderTest
-from headrace.testing.command_line import pair, say
+from headrace.testing.command_line import add_device_options, say
 
 _SHOWN = 20
 
@@ -126,30 +126,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m headrace.testing.backend_cases",
         description="Run ONNX's backend test cases through devices.",
     )
-    parser.add_argument(
-        "--device", action="append", help="device to test; repeatable; default: all installed"
-    )
-    parser.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        type=pair,
-        metavar="KEY=VALUE",
-        help="configuration key of every load and query",
-    )
-    parser.add_argument(
-        "--device-config",
-        action="append",
-        default=[],
-        type=pair,
-        metavar="KEY=VALUE",
-        help="configuration key of the device, such as ISOLATION=PROCESS",
-    )
-    parser.add_argument(
-        "--factory",
-        default="",
-        help="package.module:create_plugin of a device that is not installed",
-    )
+    add_device_options(parser)
     parser.add_argument(
         "--cases", action="append", default=[], help="run only cases with names of this pattern"
     )
