@@ -47,8 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with suppress(ModuleNotFoundError):  # the environments of others' clients lack it
         settings = import_module("hypothesis").settings
-        # An example may take long on a busy machine.
-        settings.register_profile("untimed", deadline=None)
+        # An example may take long on a busy machine. `.ci/run` tries as many as is usual.
+        examples = 100 if "CI" in os.environ else 25
+        settings.register_profile("untimed", deadline=None, max_examples=examples)
         settings.load_profile("untimed")
 
 

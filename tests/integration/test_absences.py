@@ -297,7 +297,7 @@ def in_child(call: Callable[[], bytes], expected: bytes) -> int:
     return child
 
 
-FORKS: Final = int(os.environ.get("FORKS", "30"))
+FORKS: Final = int(os.environ.get("FORKS", "10"))
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
