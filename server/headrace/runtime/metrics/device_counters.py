@@ -104,7 +104,9 @@ class DeviceCounters:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self._lock = threading.Lock()  # guards all below; no other lock is taken under it
+        # Guards all below. Under it, `sort` takes the locks of devices that never delegate, and of
+        # series, so that whoever reads them finds what another thread sorts at the moment.
+        self._lock = threading.Lock()
         self._requests = _Executions()
         self._parts = _Executions()
         self.accept: Callable[[], None] = partial(self._requests.begun.append, None)
@@ -153,9 +155,9 @@ class DeviceCounters:
     def sort(self) -> None:
         """Counts the notes, here and at the devices that have completed requests for this one."""
         with self._lock:
-            elsewhere = *self._requests.sort().items(), *self._parts.sort().items()
-        for count, (waits, runs) in elsewhere:
-            count(waits, runs)
+            for executions in (self._requests, self._parts):
+                for count, (waits, runs) in executions.sort().items():
+                    count(waits, runs)
 
     def requests(self) -> tuple[int, int]:
         """How many requests were accepted, and how many of them have ended; no parts."""
@@ -177,7 +179,7 @@ class DeviceCounters:
                 self._gauges.pop(gauge, None)
 
     def snapshot(self) -> Snapshot:
-        """What is counted. Virtual devices that have this one run requests `sort` before."""
+        """What is counted. First `sort` the virtual devices that delegate to this one."""
         self.sort()
         with self._lock:
             counted = [

@@ -60,6 +60,19 @@ def test_what_a_device_completes_for_a_virtual_one_is_counted_at_both() -> None:
         assert histogram(counted, families.DEVICE_QUEUE_WAIT_SECONDS, device, kind).sum == 0.75
 
 
+def test_nobody_reads_a_device_while_another_thread_counts_what_it_has_completed() -> None:
+    auto = DeviceCounters("AUTO")
+    is_alone: list[bool] = []
+
+    def count(*_: object) -> None:
+        is_alone.append(auto._lock.locked())  # readers have to `sort` first
+
+    auto.accept()
+    auto.observe(Outcome.COMPLETED, 0.0, 1.0, elsewhere=count)
+    auto.sort()
+    assert is_alone == [True]
+
+
 def test_a_request_that_expired_in_the_queue_has_no_execution_time() -> None:
     device = DeviceCounters("CPU")
     device.accept()
