@@ -303,8 +303,8 @@ class ExecutableNetwork:
             counters.observe(outcome, waited, ran, part, exemplar)
         else:
             job.delegation = None
-            delegation.completed(job)
             counters.observe(outcome, waited, ran, part, exemplar, delegation.count)
+            delegation.completed(job)  # which may close the device's network, and raise
         if job.layers:
             self.last_profile = tuple(job.layers)
 

@@ -65,7 +65,7 @@ class _Way(DeviceDelegation):
         self.takes = member.takes
 
     def start(self, job: Job) -> None:
-        """Starts a job if all go this way at present."""
+        """Starts a job. It goes through the pool if not all go this way at present."""
         if job.inputs.keys() <= self.takes:
             self.device.at_work.append(None)
             if self._pool.direct is self:

@@ -244,3 +244,13 @@ def test_a_request_whose_device_leaves_at_the_same_moment_does_not_keep_the_copy
         assert job.outcome is Outcome.COMPLETED
         eventually(lambda: not pool.running, "the end of what runs")
         network.close()
+
+
+def test_a_request_that_ends_a_copy_is_counted_even_if_the_copy_cannot_be_closed() -> None:
+    def fail() -> None:
+        raise RuntimeError("the driver is stuck")
+
+    with _busy() as network:
+        (member,) = network.pool.members
+        network.pool.when_empty(member, fail)
+    assert network.get_metric("DEVICE_REQUESTS") == ["A=1"]
