@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -582,6 +583,23 @@ def test_the_times_of_a_request_that_ran_twice_are_those_of_both_runs(rig: Rig) 
     assert rig.device("A").jobs == rig.device("B").jobs == [job]
     assert accepted <= job.queued <= job.started < runs[0] <= job.prepared <= job.finished
     assert job.queue_seconds + job.execution_seconds == pytest.approx(job.finished - job.queued)
+
+
+def test_a_deadline_ends_a_request_that_runs_again(rig: Rig) -> None:
+    network = rig.load()
+    rig.device("A").breaks(RuntimeError("bug"))
+    late = threading.Event()
+
+    def run(job: Job) -> None:
+        job.token.attach(late.set)
+        assert late.wait(PATIENCE_SECONDS)
+
+    rig.device("B").on_infer = run
+    job = rig.submit(network, deadline=time.monotonic() + 0.5)
+    rig.outcomes.wait()
+    assert rig.device("A").jobs == rig.device("B").jobs == [job]
+    assert job.outcome is Outcome.EXPIRED
+    assert rig.counted("member_requests_total") == {("A", "rerun"): 1, ("B", "expired"): 1}
 
 
 def test_each_run_of_a_request_has_a_span(rig: Rig) -> None:
