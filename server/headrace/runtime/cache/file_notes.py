@@ -32,15 +32,20 @@ class FileNotes:
 
     def get(self, path: Path, identity: FileIdentity) -> str | None:
         """What the file holds; None if nobody knows."""
-        note = self._known.get(path) or self._notes.read(_facts(path), list[Any]) or [None]
+        note = self._known.get(path)
+        if note is None:  # it is read once: what is wrong with it is told each time
+            note = self._keep(path, self._notes.read(_facts(path), list[Any]) or [None])
         *of, text = note
         return text if of == [self._boot, *identity] else None
 
     def set(self, path: Path, identity: FileIdentity, text: str) -> None:
+        self._notes.write(_facts(path), self._keep(path, [self._boot, *identity, text]))
+
+    def _keep(self, path: Path, note: list[Any]) -> list[Any]:
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        self._known[path] = note = [self._boot, *identity, text]
-        self._notes.write(_facts(path), note)
+        self._known[path] = note
+        return note
 
 
 def _facts(path: Path) -> Callable[[], object]:
