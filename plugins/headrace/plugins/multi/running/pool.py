@@ -51,10 +51,11 @@ class _Way(DeviceDelegation):
     """To a device for requests that it runs when they come.
 
     Attributes:
+        at_work: the device's.
         outages: of the device, when it was taken.
     """
 
-    __slots__ = ("_pool", "_run", "device", "outages", "takes")
+    __slots__ = ("_pool", "_run", "at_work", "device", "outages", "takes")
 
     def __init__(
         self, pool: DevicePool, device: ScheduledDevice, member: DeviceNetwork, completed: Series
@@ -62,16 +63,16 @@ class _Way(DeviceDelegation):
         super().__init__(member.executable, partial(_count, completed))
         self._pool, self._run = pool, member.executable._start
         self.device, self.outages = device, device.outages
-        self.takes = member.takes
+        self.at_work, self.takes = device.at_work, member.takes
 
     def start(self, job: Job) -> None:
         """Starts a job. It goes through the pool if not all go this way at present."""
         if job.inputs.keys() <= self.takes:
-            self.device.at_work.append(None)
+            self.at_work.append(None)
             if self._pool.direct is self:
                 self._run(job)
                 return
-            self.device.at_work.pop()  # its member may have left meanwhile
+            self.at_work.pop()  # its member may have left meanwhile
             self._pool.release_left()
         job.delegation = None
         self._pool.submit(job)
@@ -82,12 +83,13 @@ class _Way(DeviceDelegation):
         self._run(job)
 
     def completed(self, job: Job) -> None:
-        if self.device.limit == UNLIMITED:
-            self.device.at_work.pop()  # nobody waits for room
-            if self._pool.leaving:
-                self._pool.release_left()
+        pool = self._pool
+        if pool.direct is self:
+            self.at_work.pop()  # nobody waits for room
+            if pool.leaving:
+                pool.release_left()
         else:
-            self._pool.made_room(self, job)
+            pool.made_room(self, job)
 
     def failed(self, job: Job) -> None:
         self._pool.ended(self.request(job), job)

@@ -235,7 +235,7 @@ def test_a_request_whose_device_leaves_at_the_same_moment_does_not_keep_the_copy
         assert isinstance(network, PooledNetwork)
         pool: Any = network.pool
         (member,) = pool.members
-        pool.direct.device.at_work = Leaving()
+        pool.direct.at_work = pool.direct.device.at_work = Leaving()
         job = Job(_ADD.inputs, lambda _: ended.set())
         ended = threading.Event()
         network.submit(job)
