@@ -37,7 +37,7 @@ from tests.integration.harness import (
 from tests.support.raw_http2 import Raw
 
 CAPACITY = 8
-REQUESTS = 3_000
+REQUESTS = 10_000
 OUTCOMES = {
     "OK": "completed",
     "CANCELLED": "cancelled",
