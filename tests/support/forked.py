@@ -233,6 +233,8 @@ def _main() -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # so that no program looks at what it shares with the others
+    stops = signal.SIGINT, signal.SIGTERM
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)  # a program sets its own mask when it begins
     order, descriptors = _fork_for_orders(socket.socket(fileno=int(sys.argv[1])))
     if not order:
         return
