@@ -24,7 +24,7 @@ from headrace.testing.occupied import eventually
 from tests.support.model_zoo import model, node, value
 from tests.support.patience import PATIENCE_SECONDS
 
-LAYERS = 400  # some 12,000 objects on CPU
+LAYERS = 800  # some 24,000 objects on CPU
 MANY = LAYERS * 20  # objects, as 40,000 are to 2000 layers
 LONG = pytest.mark.long
 DEVICES = ("CPU", pytest.param("HETERO:TEMPLATE,CPU", marks=LONG))  # the second runs on TEMPLATE
