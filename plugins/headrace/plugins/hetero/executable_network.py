@@ -223,9 +223,8 @@ class HeteroNetwork(ExecutableNetwork):
         runs_all = {*self._all} <= {*only.ends.outputs}
         ports = {port.name for port in (*self.inputs, *self.defaults)}
         takes_all = ports <= only.defaults.union(only.ends.inputs)
-        executable = only.executable
-        if runs_all and takes_all and not (executable.delegates or executable.profiles):
-            self._delegation = _Whole(self, executable, self._counters)
+        if runs_all and takes_all and only.executable.runs_jobs_of_others:
+            self._delegation = _Whole(self, only.executable, self._counters)
 
     def _exported(self, exports: Iterable[SubgraphExport]) -> bytes:
         told = {"notes": self.notes_on_split, "placement": self.placement}

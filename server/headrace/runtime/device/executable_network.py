@@ -329,9 +329,10 @@ class ExecutableNetwork:
         return self
 
     @property
-    def profiles(self) -> bool:
-        """Whether its requests say what each layer cost."""
-        return bool(self._perf_count)
+    def runs_jobs_of_others(self) -> bool:
+        """Whether a virtual device may delegate jobs to it: it would neither delegate them in turn,
+        nor profile them."""
+        return not (self.delegates or self._perf_count)
 
     def random_layers(self) -> tuple[str, ...]:
         """The layers that give other outputs for the same inputs the next time."""

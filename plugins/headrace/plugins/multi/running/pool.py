@@ -240,9 +240,11 @@ class DevicePool:
         self._delegate(self.direct)
 
     def _way_to(self, device: ScheduledDevice | None) -> _Way | None:
-        if device is None or not _is_plain(self._members[device.name]):
+        if device is None:
             return None
         way, member = self._ways.get(device.name), self._members[device.name]
+        if not member.executable.runs_jobs_of_others:
+            return None
         is_old = way is None or way.outages != device.outages
         if way is None or is_old or way.executable is not member.executable:
             completed = self._counters.requests(device.name, Outcome.COMPLETED)
@@ -441,13 +443,9 @@ def _silent(*_: object) -> None:
 
 def _taken_by(members: Sequence[DeviceNetwork]) -> frozenset[str] | None:
     """The inputs that all members take; None if not all members run jobs as they are."""
-    if not members or not all(map(_is_plain, members)):
+    if not members or not all(member.executable.runs_jobs_of_others for member in members):
         return None
     return frozenset.intersection(*(member.takes for member in members))
-
-
-def _is_plain(member: DeviceNetwork) -> bool:
-    return not (member.executable.delegates or member.executable.profiles)
 
 
 def _count(completed: Series, runs: Collection[float]) -> None:
