@@ -158,18 +158,19 @@ class SplitContest:
             devices = placed(costs, self._devices(self.greedy))
             self._add("cheapest layers and copies", self._wanted(devices), inputs)
         splits = sorted(self._splits, key=lambda split: len(split.plan.parts))
+        counts = [len(split.plan.parts) for split in splits]
         found = timing.in_turns(
             [partial(timing.quickest, split.network, inputs, self.token) for split in splits],
             fewest=_FEWEST,
             most=_MOST,
             left_seconds=_SPENT_SECONDS,
-            enough=is_clear,
+            enough=partial(is_clear, subgraphs=counts),
         )
         figures = []
         for split, took in zip(splits, found, strict=True):
             split.seconds = statistics.median(took)
             figures.append(f"{split.name} {split.seconds * 1e3:.3g} ms")
-        self._chosen = splits[fastest(found)]
+        self._chosen = splits[fastest(found, counts)]
         self.note(f"split as is fastest, {self._chosen.name}: {'; '.join(figures)}")
 
     def _heed(self) -> None:
@@ -308,23 +309,26 @@ class SplitContest:
         ]
 
 
-def fastest(took: Sequence[Sequence[float]]) -> int:
-    """The split to keep: the first one, unless another one is faster beyond the error.
+def fastest(took: Sequence[Sequence[float]], subgraphs: Sequence[int]) -> int:
+    """The split to keep: the first one, unless another one is faster. One with more subgraphs must
+    be faster beyond the error.
 
     Args:
-        took: what requests took on each in the same rounds. The simpler splits come first.
+        took: what requests took on each in the same rounds.
+        subgraphs: how many each has, in rising order.
     """
     best = 0
     for at in range(1, len(took)):
         found = timing.compare(took[at], took[best])
-        if found.low > 1 and found.ratio >= WORTH:
+        is_sure = found.low > 1 or subgraphs[at] == subgraphs[best]
+        if found.ratio >= WORTH and is_sure:
             best = at
     return best
 
 
-def is_clear(took: Sequence[Sequence[float]]) -> bool:
+def is_clear(took: Sequence[Sequence[float]], subgraphs: Sequence[int]) -> bool:
     """Whether more rounds will hardly change which split is the fastest."""
-    best = took[fastest(took)]
+    best = took[fastest(took, subgraphs)]
     return all(timing.compare(each, best).high < WORTH for each in took if each is not best)
 
 

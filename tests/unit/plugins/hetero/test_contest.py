@@ -145,11 +145,15 @@ def noisy(seconds: float, rounds: int = 40) -> list[float]:
     return [seconds * (1 + draw.expovariate(20)) for _ in range(rounds)]
 
 
-def test_a_split_is_faster_only_if_it_is_beyond_the_error() -> None:
-    assert fastest([noisy(1.0), noisy(0.9)]) == 1
-    assert fastest([noisy(1.0), noisy(1.1)]) == 0
-    assert fastest([noisy(1.0), noisy(0.995), noisy(1.001)]) == 0
-    assert fastest([noisy(1.0), noisy(0.9), noisy(0.8)]) == 2
+def test_a_split_with_more_subgraphs_is_faster_only_if_it_is_beyond_the_error() -> None:
+    counts = [1, 2, 3]
+    assert fastest([noisy(1.0), noisy(0.9)], counts) == 1
+    assert fastest([noisy(1.0), noisy(1.1)], counts) == 0
+    assert fastest([noisy(1.0), noisy(0.995), noisy(1.001)], counts) == 0
+    assert fastest([noisy(1.0), noisy(0.9), noisy(0.8)], counts) == 2
+    unsure = [[1.0, 1.0, 1.0], [0.9, 0.9, 1.1]]
+    assert fastest(unsure, counts) == 0
+    assert fastest(unsure, [1, 1]) == 1
 
 
 def test_a_tensor_of_texts_has_a_size_too() -> None:
@@ -157,9 +161,9 @@ def test_a_tensor_of_texts_has_a_size_too() -> None:
 
 
 def test_rounds_end_when_it_is_clear_which_split_is_the_fastest() -> None:
-    assert is_clear([noisy(1.0), noisy(0.8)])
-    assert is_clear([noisy(1.0), noisy(1.2)])
-    assert not is_clear([noisy(1.0, 10), noisy(1.001, 10)])
+    assert is_clear([noisy(1.0), noisy(0.8)], [1, 1])
+    assert is_clear([noisy(1.0), noisy(1.2)], [1, 1])
+    assert not is_clear([noisy(1.0, 10), noisy(1.001, 10)], [1, 1])
 
 
 def test_what_really_is_measured_answers_right(load: Callable[..., ExecutableNetwork]) -> None:
