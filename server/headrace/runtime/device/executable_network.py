@@ -9,6 +9,7 @@ advance.
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -43,6 +44,8 @@ from headrace.runtime.metrics.device_counters import DeviceCounters
 from headrace.runtime.metrics.statistics import Statistics
 from headrace.runtime.network.graph import RunningShape, RunningSubgraph
 from headrace.runtime.network.network import Layer, Network, Port
+
+_log = logging.getLogger(__name__)
 
 _NUMBERS: Final = itertools.count(1)
 _NOTHING = Network(ir.Model(ir.Graph([], [], nodes=[]), ir_version=10))
@@ -166,10 +169,14 @@ class ExecutableNetwork:
         self._network_counters = counters
 
     def close(self) -> None:
-        """Releases the backend and the network. The caller makes sure that no job is left."""
+        """Releases the backend and the network. The caller makes sure that no job is left. What a
+        device raises is in the log, so that who closes several networks closes all."""
         if not self._closed:
             self._closed = True
-            self._close()
+            try:
+                self._close()
+            except Exception:  # noqa: BLE001 - as above
+                _log.exception("a network did not close")
             self.forget_network()
             vars(self).pop("_start", None)
             if runner := vars(self).pop("_runner", None):  # its stages refer to this network
@@ -304,7 +311,7 @@ class ExecutableNetwork:
         else:
             job.delegation = None
             counters.observe(outcome, waited, ran, part, exemplar, delegation.count)
-            delegation.completed(job)  # which may close the device's network, and raise
+            delegation.completed(job)  # which may close the device's network
         if job.layers:
             self.last_profile = tuple(job.layers)
 

@@ -30,7 +30,7 @@ from headrace.testing.occupied import eventually
 from headrace.testing.services import services as real_services
 from tests.support.gate import Gate, run_together
 from tests.support.interleaving import frequent_switches
-from tests.support.moody_device import MoodyPlugin, moody
+from tests.support.moody_device import MoodyNetwork, MoodyPlugin, moody
 from tests.support.patience import PATIENCE_SECONDS
 
 _ADD = networks.add()
@@ -246,11 +246,21 @@ def test_a_request_whose_device_leaves_at_the_same_moment_does_not_keep_the_copy
         network.close()
 
 
-def test_a_request_that_ends_a_copy_is_counted_even_if_the_copy_cannot_be_closed() -> None:
-    def fail() -> None:
-        raise RuntimeError("the driver is stuck")
+def test_copies_that_leave_are_closed_even_if_one_of_them_fails_to(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Stuck(MoodyNetwork):
+        def _close(self) -> None:
+            super()._close()
+            raise RuntimeError("the driver is stuck")
 
     with _busy() as network:
         (member,) = network.pool.members
-        network.pool.when_empty(member, fail)
+        config = member.executable.config
+        plugin: Any = network._candidates["A"].target.plugin
+        copies = [Stuck(_ADD.network, config, plugin) for _ in range(2)]
+        for copy in copies:
+            network.pool.when_empty(member, copy.close)
+    eventually(lambda: [copy.closed for copy in copies] == [1, 1], "the copies' ends")
     assert network.get_metric("DEVICE_REQUESTS") == ["A=1"]
+    assert "the driver is stuck" in caplog.text
