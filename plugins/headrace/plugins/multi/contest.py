@@ -123,9 +123,6 @@ class Agenda:
     Args:
         shapes: of all requests. Those since the latest measurement count.
         now: when it was loaded.
-
-    Attributes:
-        changes: how often a device has changed.
     """
 
     def __init__(self, shapes: RequestShapes, now: float) -> None:
@@ -136,7 +133,6 @@ class Agenda:
         self._left_out: Shapes | None = None  # those for which a device could not be measured yet
         self.pause = FIRST_SECONDS
         self.due = now + FIRST_SECONDS
-        self.changes = 0
 
     def wanted(self) -> Shapes | None:
         """The shapes to measure, or to choose for, when it is due; None for none."""
@@ -211,7 +207,6 @@ class Agenda:
             self.due = max(self.due, now + _LONGEST_PAUSE_SECONDS)
 
     def forget(self) -> None:
-        """A device has changed: what was measured does not hold any more."""
+        """A device has come back or has loaded the network: what was measured may not hold."""
         self._measured.clear()
         self._valid = self._left_out = None
-        self.changes += 1

@@ -10,10 +10,12 @@ from headrace.runtime.config.device_name import Member
 from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.device.services import Devices
 from headrace.runtime.errors import HeadraceError, InvalidArgument, Unavailable, public_text
+from headrace.runtime.execution.background import Background
 from headrace.runtime.network.memory import forget_locals
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
+from headrace.runtime.transform.warm_up import WarmUp
 from headrace.runtime.virtual.members import Target, ask, own_config, read_list, targets
 
 
@@ -65,6 +67,32 @@ class DeviceList:
     candidates: tuple[Candidate, ...]
     failures: tuple[Failure, ...]
     own: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a virtual device uses the devices of its list.
+
+    Attributes:
+        all_of_them, fallback: as for `Choice`.
+        spill: as for `Schedule`.
+        slow: devices that serve only if no other one does.
+        measured: the devices of which the fastest one is to serve; fewer than two for none.
+        throughput: whether the fastest one is the one with the most requests in a second.
+        full_name: of the network; empty for a part of another one.
+        warm_up: as in `Load`, for the measurement.
+        background: where they are measured.
+    """
+
+    all_of_them: bool
+    fallback: bool = True
+    spill: bool = True
+    slow: frozenset[str] = frozenset()
+    measured: tuple[str, ...] = ()
+    throughput: bool = False
+    full_name: str = ""
+    warm_up: WarmUp | None = None
+    background: Background | None = None
 
 
 def find(

@@ -13,21 +13,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Final, Protocol
+from typing import Final
 
-from headrace.plugins.multi.contest import (
-    Agenda,
-    DeviceSpeed,
-    averaged,
-    chosen,
-    decided,
-)
-from headrace.plugins.multi.device_list import Candidate, Failure
+from headrace.plugins.multi.contest import Agenda, DeviceSpeed, averaged, chosen, decided
+from headrace.plugins.multi.device_list import Failure
 from headrace.plugins.multi.kept import KeptMeasurements
 from headrace.plugins.multi.loading import DeviceNetwork
+from headrace.plugins.multi.members import PoolMembers
 from headrace.plugins.multi.speed_meter import NotIdle, SettledRun, SpeedMeter
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.services import Keep, Services
+from headrace.runtime.device.services import Keep
 from headrace.runtime.errors import (
     Cancelled,
     FailedPrecondition,
@@ -37,100 +32,55 @@ from headrace.runtime.errors import (
     public_text,
 )
 from headrace.runtime.execution.alarm import Alarm
-from headrace.runtime.execution.background import Background
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.request_shapes import RequestShapes, Shapes
 from headrace.runtime.loading.warm_up import inputs_of
-from headrace.runtime.network.network import Network, Port
+from headrace.runtime.network.network import Port
 from headrace.runtime.network.values import Value
 from headrace.runtime.system.graph_memory import free_graphs
 from headrace.runtime.transform.warm_up import WarmUp
 
 _log = logging.getLogger(__name__)
 
+_CHOSE: Final = "measured: "
+"""The beginning of the note about a measurement."""
 _LOAD_SECONDS: Final = 120.0
 """How long a device may load the network for a measurement."""
 _MOST_BYTES: Final = 2**28
 """The most bytes of made inputs."""
 
 
-class MeasuredNetwork(Protocol):
-    """The network of AUTO that is measured.
-
-    Attributes:
-        copies: what gives back the memory that its copies on further devices have been lent.
-    """
-
-    copies: list[Callable[[], None]]
-
-    def original(self) -> Network:
-        """The network as it was given. Raises Unavailable if it has been closed."""
-
-    def present(self) -> str:
-        """The device that serves; empty if that may change at any moment."""
-
-    def loaded(self, device: str) -> ExecutableNetwork | None:
-        """The network on this device, if it serves or stands by there."""
-
-    def load_apart(self, device: str, token: CancelToken) -> DeviceNetwork:
-        """Loads the network on the device. The result belongs to the caller. Raises as a load."""
-
-    def prefer(self, device: str, member: DeviceNetwork | None) -> bool:
-        """Has the device serve from now on.
-
-        Args:
-            member: the network on the device, if it has not been loaded there. It belongs to the
-                network of AUTO afterwards.
-
-        Returns:
-            False if that cannot be done now.
-        """
-
-
 class Measuring:
     """The measurements of one network.
 
-    Thread-safe: `_lock` guards the agenda, the alarm, what was measured and what waits for the end
-    of a measurement. The timer's lock is taken under it. Measurements run on the thread of
-    `background`, without the lock.
+    Thread-safe: `_lock` guards the agenda, the alarm and what was measured. The timer's lock is
+    taken under it. Measurements run on the thread of `Policy.background`, without the lock.
 
     Args:
+        members: the network on the devices; their policy says which are measured, and how.
         inputs: the network's.
         shapes: of its requests, which its owner counts.
-        warm_up: requests like those that will come; None if nobody has said what they are like.
-        candidates: the devices to measure, in their order.
-        throughput: whether many requests count, or one alone.
-        full_name: the name of the network among all tenants'.
         folder: of the cache; empty for none.
-        told: called with a note about each decision.
+        note: called with the beginning of a note and the note, about each decision.
     """
 
     def __init__(
         self,
-        network: MeasuredNetwork,
+        members: PoolMembers,
         inputs: Sequence[Port],
         shapes: RequestShapes,
-        warm_up: WarmUp | None,
-        candidates: Sequence[Candidate],
-        services: Services,
-        background: Background,
-        *,
-        throughput: bool,
-        full_name: str,
         folder: str,
-        told: Callable[[str], object],
+        note: Callable[[str, str], object],
     ) -> None:
-        self._network = network
+        assert members.policy.background is not None
+        self._members, self._policy = members, members.policy
         self._inputs = inputs
         self._shapes = shapes
-        self._warm_up = warm_up
-        self._candidates = {each.name: each for each in candidates}
-        self._services = services
-        self._background = background
-        self._throughput = throughput
-        self._full_name = full_name
-        self._kept = KeptMeasurements(services, folder, candidates, network.original)
-        self._told = told
+        self._background = members.policy.background
+        self._candidates = {name: members.candidates[name] for name in members.policy.measured}
+        services, candidates = members.services, [*self._candidates.values()]
+        self._kept = KeptMeasurements(services, folder, candidates, members.original)
+        self._note = note
         self._lock = threading.Lock()
         self._token = CancelToken()
         self._ends = threading.Event()
@@ -138,8 +88,7 @@ class Measuring:
         self._agenda = Agenda(shapes, time.monotonic())
         self._alarm = Alarm(services.timer, self._on_alarm)
         self._rows: tuple[DeviceSpeed, ...] = ()
-        self._measures = False
-        self._afterwards: list[Callable[[], object]] = []
+        self._arrivals = 0  # of devices, that it knows of
         self._loans: dict[str, Keep] = {}  # of a measurement that is under way
         self._left_out = False  # whether it has left a device out for a reason that may pass
         self._agrees = True  # whether its turns have the same device win
@@ -162,19 +111,6 @@ class Measuring:
             self._alarm.close()
         self._background.forget(self)
 
-    def again(self) -> None:
-        """A device has come back or has loaded the network: what was measured may not hold."""
-        with self._lock:
-            self._agenda.forget()
-
-    def when_done(self, action: Callable[[], object]) -> None:
-        """Calls `action` when no measurement is under way: it closes the network on a device."""
-        with self._lock:
-            if self._measures:
-                self._afterwards.append(action)
-                return
-        action()
-
     def rows(self) -> tuple[DeviceSpeed, ...]:
         """What is known of each device."""
         return self._rows or tuple(
@@ -191,14 +127,16 @@ class Measuring:
     def _look(self) -> None:
         """Measures if it is time to. Runs on the thread for measurements."""
         with self._lock:
+            if self._arrivals != self._members.arrivals:
+                self._arrivals = self._members.arrivals
+                self._agenda.forget()
             shapes = self._agenda.wanted()
             if shapes is None:
                 self._agenda.looked(time.monotonic())
-            else:
-                self._measures = True
         try:
             if shapes is not None:
-                self._measure(shapes)
+                with self._members.kept():
+                    self._measure(shapes)
         except NotIdle:
             with self._lock:
                 self._agenda.disturbed(time.monotonic())
@@ -208,29 +146,25 @@ class Measuring:
             with self._lock:
                 self._agenda.disturbed(time.monotonic())
         with self._lock:
-            self._measures = False
-            actions, self._afterwards = self._afterwards, []
             self._alarm.set(self._agenda.due)
-        for action in actions:
-            action()
 
     # -- a measurement --
 
     def _measure(self, shapes: Shapes) -> None:
         self._left_out, self._agrees = False, True
-        changes, present = self._agenda.changes, self._network.present()
-        if not present or self._agenda.changes != changes:
+        present = self._members.present()
+        if not present or self._members.arrivals != self._arrivals:
             raise NotIdle
         with ExitStack() as loans, ExitStack() as apart:
             members: dict[str, DeviceNetwork] = {}
             apart.callback(_close_all, members)
             known = self._agenda.known(shapes) or self._kept.read(shapes)
             found = known or self._run_all(shapes, present, members, loans)
+            if self._members.arrivals != self._arrivals:
+                raise NotIdle  # a device has come back meanwhile, and may serve
             with self._lock:
-                if self._agenda.changes != changes:
-                    raise NotIdle  # a device has come back meanwhile, and may serve
                 rows = averaged(self._agenda.traffic(shapes, found))
-            rows = decided(rows, present, throughput=self._throughput)
+            rows = decided(rows, present, throughput=self._policy.throughput)
             best = chosen(rows, present)
             if best != present and not self._serve(best, members, loans):
                 raise NotIdle
@@ -239,23 +173,22 @@ class Measuring:
             self._kept.write(shapes, found)
         with self._lock:
             self._agenda.measured(shapes, found, time.monotonic(), whole=not self._left_out)
-            if self._agenda.changes != changes:
-                self._agenda.forget()
-        text = "; ".join(map(str, rows))
-        self._told(f"{best} is the fastest: {text}")
+        note = f"{best} is the fastest: {'; '.join(map(str, rows))}"
+        self._note(_CHOSE, _CHOSE + note)
+        _log.info("network %r: %s", self.name, note)
 
     def _serve(self, device: str, members: dict[str, DeviceNetwork], loans: ExitStack) -> bool:
         """Has the device serve. Returns whether it does."""
-        if self._network.loaded(device) is None and device not in members:
+        if self._members.loaded(device) is None and device not in members:
             try:
                 self._load(device, members, loans)
             except HeadraceError as error:
                 _log.warning("network %r: %s", self.name, Failure(device, error))
                 return False
         member = members.pop(device, None)
-        if self._network.prefer(device, member):
+        if self._members.prefer(device, member):
             if member is not None:
-                self._network.copies.append(self._loans[device]())
+                self._members.copies.append(self._loans[device]())
             return True
         if member is not None:
             members[device] = member  # it is closed with the others
@@ -275,7 +208,7 @@ class Measuring:
         order = [present, *(each for each in self._candidates if each != present)]
         for device in order:
             try:
-                executable = self._network.loaded(device)
+                executable = self._members.loaded(device)
                 if executable is None:
                     executable = self._load(device, members, loans)
                 inputs = inputs or self._made(executable, shapes)
@@ -298,12 +231,12 @@ class Measuring:
         try:
             if present in runs and len(runs) > 1:
                 found = self._measured(runs, inputs)
-                rows = decided([*found.values()], present, throughput=self._throughput)
+                rows = decided([*found.values()], present, throughput=self._policy.throughput)
                 best = chosen(rows, present)
                 if best != present:  # it has to win twice: the machine may do other work, too
                     both = {name: runs[name] for name in (present, best)}
                     found |= self._measured(both, inputs)
-                    rows = decided([*found.values()], present, throughput=self._throughput)
+                    rows = decided([*found.values()], present, throughput=self._policy.throughput)
                     self._agrees = chosen(rows, present) == best
         except NotIdle:
             raise
@@ -327,17 +260,17 @@ class Measuring:
         self, device: str, members: dict[str, DeviceNetwork], loans: ExitStack
     ) -> ExecutableNetwork:
         on = self._candidates[device].target.device
-        lent = self._services.lent(self._full_name, on, self._network.original())
+        lent = self._members.services.lent(self._policy.full_name, on, self._members.original())
         self._loans[device] = loans.enter_context(lent)
         with self._meter.within(_LOAD_SECONDS) as token:
-            member = members[device] = self._network.load_apart(device, token)
+            member = members[device] = self._members.load_apart(device, token)
         return member.executable
 
     def _made(self, executable: ExecutableNetwork, shapes: Shapes) -> Mapping[str, Value]:
         """The inputs of a run: those of the warm-up if it has these shapes, or random numbers."""
-        if self._warm_up is not None:
+        if self._policy.warm_up is not None:
             with suppress(HeadraceError):  # its file may be gone
-                given = inputs_of(executable, self._warm_up)
+                given = inputs_of(executable, self._policy.warm_up)
                 if self._shapes.of(given) == shapes:
                     return given
         by_name = self._shapes.by_name(shapes)

@@ -25,9 +25,16 @@ from headrace.plugins.multi.config import (
     STARTUP_FALLBACK,
     STRICT,
 )
-from headrace.plugins.multi.device_list import Candidate, DeviceList, Failure, read_priorities
-from headrace.plugins.multi.executable_network import PooledNetwork, Way
+from headrace.plugins.multi.device_list import (
+    Candidate,
+    DeviceList,
+    Failure,
+    Policy,
+    read_priorities,
+)
+from headrace.plugins.multi.executable_network import PooledNetwork
 from headrace.plugins.multi.loading import load_some, none_serves, read_exports
+from headrace.plugins.multi.members import PoolMembers
 from headrace.plugins.multi.ranking import (
     DeviceFacts,
     DeviceType,
@@ -170,7 +177,7 @@ class SpreadPlugin(VirtualPlugin):
         Args:
             exports: for an import, the bytes that each device exported.
         """
-        strict, way = config.get(STRICT), self._way(load, listed, config)
+        strict, policy = config.get(STRICT), self._policy(load, listed, config)
         if strict and listed.failures:
             raise listed.failures[0].error
         members, failures, notes = load_some(
@@ -178,20 +185,21 @@ class SpreadPlugin(VirtualPlugin):
             self._sequence(listed.candidates, config, exports),
             load.token,
             exports,
-            all_of_them=way.all_of_them,
+            all_of_them=policy.all_of_them,
             strict=strict,
         )
         failures = [*listed.failures, *failures]
         if not members:
             raise none_serves(self.name, failures)
         first = members[0].name
-        if failures and first in way.slow:
+        if failures and first in policy.slow:
             notes.insert(0, is_slow(first))
             _log.warning("%s: %s", self.name, notes[0])
         try:
-            made = PooledNetwork(
-                load.network, listed.candidates, members, failures, config, self.services, way
+            pooled = PoolMembers(
+                load.network, listed.candidates, members, failures, self.services, policy
             )
+            made = PooledNetwork(pooled, config)
         except BaseException:
             for member in members:
                 member.executable.close()
@@ -213,7 +221,7 @@ class SpreadPlugin(VirtualPlugin):
         """The devices to consider, the preferred one first."""
 
     @abstractmethod
-    def _way(self, load: Load, listed: DeviceList, config: Configuration) -> Way:
+    def _policy(self, load: Load, listed: DeviceList, config: Configuration) -> Policy:
         """How to use them."""
 
     def _sequence(
@@ -263,8 +271,8 @@ class MultiPlugin(SpreadPlugin):
             )
         return read_priorities(text, self.services.devices.available())
 
-    def _way(self, load: Load, listed: DeviceList, config: Configuration) -> Way:
-        return Way(all_of_them=True)
+    def _policy(self, load: Load, listed: DeviceList, config: Configuration) -> Policy:
+        return Policy(all_of_them=True)
 
 
 class AutoPlugin(SpreadPlugin):
@@ -302,9 +310,9 @@ class AutoPlugin(SpreadPlugin):
         order = ranked(facts, needs(network), in_order=bool(listed))
         return [members[place] for place in order]
 
-    def _way(self, load: Load, listed: DeviceList, config: Configuration) -> Way:
+    def _policy(self, load: Load, listed: DeviceList, config: Configuration) -> Policy:
         throughput = config[PERFORMANCE_HINT] == "THROUGHPUT"
-        return Way(
+        return Policy(
             all_of_them=False,
             fallback=config[RUNTIME_FALLBACK],
             # Two devices on the same processors would only take them from each other.

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from headrace.plugins.cpu.config import SCHEMA as CPU_SCHEMA
-from headrace.plugins.multi import executable_network, loading
+from headrace.plugins.multi import loading, members
 from headrace.plugins.multi.plugin import AutoPlugin
 from headrace.runtime.config.device_name import DeviceName, resolve
 from headrace.runtime.device.executable_network import ExecutableNetwork
@@ -254,7 +254,7 @@ def test_a_load_that_ends_as_its_network_is_closed_leaves_nothing_loaded(
         return begun[-1]
 
     real_load_member = loading.load_member
-    monkeypatch.setattr(executable_network, "load_member", load_member)
+    monkeypatch.setattr(members, "load_member", load_member)
     assert rig.services.loads is not None
     real = rig.services.loads.submit
     monkeypatch.setattr(rig.services.loads, "submit", submit)

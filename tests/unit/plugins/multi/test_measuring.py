@@ -16,8 +16,9 @@ import onnx_ir as ir
 import pytest
 
 from headrace.plugins.multi import contest, measuring
-from headrace.plugins.multi.executable_network import PooledNetwork
+from headrace.plugins.multi.device_list import Policy
 from headrace.plugins.multi.measuring import Measuring
+from headrace.plugins.multi.members import PoolMembers
 from headrace.plugins.multi.plugin import AutoPlugin
 from headrace.plugins.multi.speed_meter import SettledRun, SpeedFigures, SpeedMeter
 from headrace.runtime.cache.cache import NetworkCache
@@ -281,19 +282,13 @@ def test_a_measurement_waits_for_the_end_of_requests(rig: Rig) -> None:
 
 
 def _measuring(rig: Rig, ports: Sequence[Port]) -> Measuring:
-    return Measuring(
-        SimpleNamespace(original=None),
-        ports,
-        RequestShapes(ports),
-        None,
-        (),
-        rig.services,
-        Background("measure"),
-        throughput=False,
-        full_name="m",
-        folder="",
-        told=print,
+    members: Any = SimpleNamespace(
+        services=rig.services,
+        policy=Policy(all_of_them=False, background=Background("measure")),
+        candidates={},
+        original=None,
     )
+    return Measuring(members, ports, RequestShapes(ports), "", print)
 
 
 def test_a_network_of_many_inputs_of_any_size_is_measured(rig: Rig) -> None:
@@ -343,7 +338,7 @@ def test_what_was_measured_while_a_device_came_back_does_not_count(rig: Rig) -> 
     rig.device("FAST").on_infer = lambda _: running()
     network: Any = rig.load("AUTO:CPU,FAST")
     running.await_arrivals()
-    network._measuring.again()
+    network._members.arrivals += 1
     running.open()
     await_measured(network)
     assert serves(network) == ["FAST"]
@@ -353,14 +348,14 @@ def test_what_was_measured_while_a_device_came_back_does_not_count(rig: Rig) -> 
 def test_a_measurement_that_begins_as_soon_as_a_device_has_loaded_it_counts(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = PooledNetwork._ask
+    ask = PoolMembers._ask
 
-    def wait_then(network: PooledNetwork, event: Any) -> None:
-        ask(network, event)
-        if event == network._choice.loaded:
+    def wait_then(members: PoolMembers, event: Any) -> None:
+        ask(members, event)
+        if event == members._choice.loaded:
             eventually(lambda: bool(rig.measured), "a measurement")
 
-    monkeypatch.setattr(PooledNetwork, "_ask", wait_then)
+    monkeypatch.setattr(PoolMembers, "_ask", wait_then)
     network = rig.load()
     await_measured(network)
     assert serves(network) == ["FAST"]
@@ -373,7 +368,7 @@ def test_a_copy_that_is_given_up_during_a_measurement_is_closed_after_it(rig: Ri
     network: Any = rig.load("AUTO:CPU,FAST")
     running.await_arrivals()
     closed = threading.Event()
-    network._measuring.when_done(closed.set)
+    network._members._unload(SimpleNamespace(executable=SimpleNamespace(close=closed.set)))
     assert not closed.is_set()
     running.open()
     assert closed.wait(PATIENCE_SECONDS)

@@ -257,7 +257,7 @@ def test_copies_that_leave_are_closed_even_if_one_of_them_fails_to(
     with _busy() as network:
         (member,) = network.pool.members
         config = member.executable.config
-        plugin: Any = network._candidates["A"].target.plugin
+        plugin: Any = network._members.candidates["A"].target.plugin
         copies = [Stuck(_ADD.network, config, plugin) for _ in range(2)]
         for copy in copies:
             network.pool.when_empty(member, copy.close)
