@@ -7,6 +7,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +32,8 @@ _CAPACITY: Final = 256
 _SPARE: Final = 6
 """How many tasks may run beside those that hold a place: tasks that nobody wants, and those of
 identities that have no other running."""
+_CLOSING: Final = 64
+"""How many identities may free something at a time."""
 
 
 @dataclass(eq=False, slots=True)
@@ -89,7 +92,7 @@ class _Promise(Future[Any]):
 
 
 class LoadExecutor:
-    """Runs a bounded number of tasks on a few threads, and closes networks on a separate thread.
+    """Runs a bounded number of tasks on a few threads, and closes networks on others.
 
     A task that nobody wants any more may be within a library that cannot be interrupted. It then
     leaves its place to another task, so that such tasks do not keep others waiting. `_SPARE` of
@@ -97,6 +100,9 @@ class LoadExecutor:
     tasks that wait, the next one is that of the identity which has the fewest running. If it has
     none, it runs beside the places: nobody waits for a task of another one that hangs. A task that
     those with a place may wait for needs none.
+
+    What frees something runs beside all this, one after the other for each identity: a run or a
+    compile that does not end keeps no network of another one in memory.
 
     Thread-safe: `_lock` guards what waits and what runs, and the flag that it has stopped.
 
@@ -121,7 +127,8 @@ class LoadExecutor:
             threads + _SPARE + 1,  # for what begins at once
             thread_name_prefix="headrace-load",
         )
-        self._closing = ThreadPoolExecutor(1, thread_name_prefix="headrace-close")
+        self._to_close: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
+        self._closing = ThreadPoolExecutor(_CLOSING, thread_name_prefix="headrace-close")
 
     def submit(
         self,
@@ -172,9 +179,20 @@ class LoadExecutor:
         if task is not None:
             task.token.cancel(error)
 
-    def close(self, task: Callable[[], T]) -> Future[T]:
-        """Runs a task that frees something. The executor never refuses it before `stop`."""
-        return self._closing.submit(_run, task)
+    def close(self, task: Callable[[], T], who: str = "") -> Future[T]:
+        """Runs a task that frees something. The executor never refuses it before `stop`.
+
+        Args:
+            who: the name of whoever asked for what is freed.
+        """
+        future: Future[T] = Future()
+        with self._lock:
+            mine = self._to_close.setdefault(who, deque())
+            mine.append((future, task))
+            if len(mine) == 1:
+                with suppress(RuntimeError):  # there is no thread; one that runs does it
+                    self._closing.submit(self._close, who, mine)
+        return future
 
     @property
     def is_busy(self) -> bool:
@@ -207,11 +225,14 @@ class LoadExecutor:
                 f"{len(self._tasks)} loads and queries are waiting, as many as the server "
                 f"takes; try again later"
             )
-        mine = sum(task.who == who for task in self._tasks.values()) if who else 0
+        if not who:
+            return
+        mine = sum(task.who == who for task in self._tasks.values())
+        mine += len(self._to_close.get(who, ()))
         if mine > free:
             raise ResourceExhausted(
-                f"{mine} of your loads and queries are waiting, as many as one client may have "
-                f"now; try again when some have ended"
+                f"{mine} of your loads, queries and unloads are waiting, as many as one client may "
+                f"have now; try again when some have ended"
             )
 
     def _begin(self) -> None:
@@ -298,6 +319,22 @@ class LoadExecutor:
             task.future.set_running_or_notify_cancel()
             task.future.set_exception(token.error)
         self._begin()
+
+    def _close(self, who: str, mine: deque[tuple[Future[Any], Callable[[], Any]]]) -> None:
+        """Frees what an identity has to free, until that is all."""
+        while mine:
+            future, task = mine[0]
+            try:
+                result = _run(task)
+            except Exception as error:  # noqa: BLE001 - whoever waits for the future gets it
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+            del future, task
+            with self._lock:
+                mine.popleft()
+                if not mine:
+                    del self._to_close[who]
 
     def _leave(self, task: _Task) -> None:
         """Makes room for another task. Nobody has heard yet that this one has ended."""

@@ -394,11 +394,11 @@ class NetworkLife:
         error = future.exception()
         if error is not None and load.entry.state is NetworkState.LOADING:
             self._fail(load, error)  # it has never begun
-        if load.remains is None:
-            self._loads.close(partial(self._settle, load.entry))
-        else:
+        end = partial(self._settle, load.entry)
+        if load.remains is not None:
             forget_locals(error)
-            self._loads.close(partial(self._clear, load.entry, load.remains))
+            end = partial(self._clear, load.entry, load.remains)
+        self._loads.close(end, load.entry.asker.name)
 
     def _settle(self, entry: NetworkEntry) -> None:
         free_graphs()  # copies that were only needed to compile
@@ -486,7 +486,8 @@ class NetworkLife:
         return together([closed(each.key) for each in self._networks.retire(name, close, but=but)])
 
     def _close_later(self, entry: NetworkEntry, *, model_stays: bool = False) -> Future[None]:
-        return self._loads.close(lambda: self._close(entry, model_stays=model_stays))
+        close = partial(self._close, entry, model_stays=model_stays)
+        return self._loads.close(close, entry.asker.name)
 
     def _close(self, entry: NetworkEntry, *, model_stays: bool) -> None:
         """

@@ -252,12 +252,31 @@ def test_one_identity_never_waits_in_all_places(monkeypatch: pytest.MonkeyPatch)
     askers, gate = Askers(), Gate()
     executor = LoadExecutor(threads=1, asker=askers)
     held = [askers.submit(executor, "eve", gate) for _ in range(5)]
-    with pytest.raises(ResourceExhausted, match="of your loads and queries"):
+    with pytest.raises(ResourceExhausted, match="of your loads, queries"):
         askers.submit(executor, "eve", gate)
     held.append(askers.submit(executor, "bob", gate))
     gate.open()
     for future in held:
         future.result(PATIENCE_SECONDS)
+    executor.stop()
+
+
+def test_what_does_not_close_keeps_only_that_of_the_same_identity(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_CAPACITY", 4)
+    askers, gate, order = Askers(), Gate(), list[str]()
+    executor = LoadExecutor(threads=1, asker=askers)
+    executor.close(gate, "eve")
+    mine = [executor.close(partial(order.append, f"eve {each}"), "eve") for each in range(4)]
+    executor.close(partial(order.append, "bob"), "bob").result(PATIENCE_SECONDS)
+    with pytest.raises(ResourceExhausted, match="5 of your loads, queries and unloads"):
+        askers.submit(executor, "eve", lambda: None)
+    askers.submit(executor, "bob", lambda: None).result(PATIENCE_SECONDS)
+    gate.open()
+    for future in mine:
+        future.result(PATIENCE_SECONDS)
+    assert order == ["bob", "eve 0", "eve 1", "eve 2", "eve 3"]
     executor.stop()
 
 

@@ -37,6 +37,7 @@ from headrace.runtime.loading.shadows.shadow import Shadow
 from headrace.runtime.metrics import families
 from headrace.runtime.network.memory import use
 from headrace.runtime.network.network import Network
+from headrace.runtime.system.asker import Asker
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions, Reference
 from headrace.testing import networks
 from headrace.testing.case import parse
@@ -126,6 +127,21 @@ def load(
 def names(core: Core) -> set[str]:
     ready = NetworkState.READY
     return {entry.key.name for entry in core.networks.entries() if entry.state is ready}
+
+
+def test_a_network_that_does_not_close_keeps_none_of_another_client_in_memory(
+    core: Core, plugin: HookPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for who in ("eve", "bob"):
+        request = LoadRequest(who, DeviceName.parse("HOOK"))
+        core.load_network(request, small, asker=Asker(who)).result(PATIENCE_SECONDS)
+    stuck = Gate()
+    monkeypatch.setattr(plugin.compiled[0], "_close", stuck)
+    closing = core.unload_network("eve")
+    core.unload_network("bob").result(PATIENCE_SECONDS)
+    assert not closing.done()
+    stuck.open()
+    closing.result(PATIENCE_SECONDS)
 
 
 # -- cancelled loads --
