@@ -35,14 +35,7 @@ from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading import auto_batching, idle
 from headrace.runtime.loading import blob as blobs
 from headrace.runtime.loading.batch_size import with_batch
-from headrace.runtime.loading.entry import (
-    COLD,
-    USUAL,
-    Again,
-    NetworkState,
-    Residence,
-    plain_name,
-)
+from headrace.runtime.loading.entry import COLD, USUAL, NetworkState, Residence, Tenancy, plain_name
 from headrace.runtime.loading.exchange import blob_options, check_ports, export_blob, why_not_native
 from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.loading.life import NetworkLife
@@ -182,33 +175,22 @@ class Core:
         residence: Residence | None = None,
         asker: Asker | None = None,
     ) -> Future[NetworkEntry]:
-        """Loads the network that `network` returns. A loading thread calls `network`; `on_disk`,
-        `owner` and `asker` are as in `NetworkLife.load`.
+        """Loads the network that `network` returns. A loading thread calls `network`; `on_disk`
+        is as in `NetworkLife.load`.
 
         Args:
+            owner: as `Tenancy`.
             residence: how it stays in memory; None for a client's network, which `network` cannot
                 read again later.
+            asker: who has asked for it; None for whoever calls this.
 
         Raises:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
             The future raises what `Plugin.load_network` and `network` raise.
         """
         device, idle_seconds = self._resolve(request.device), self._idle_seconds(request, owner)
-        if residence is None:
-            again, residence = self._of_client(device, owner)
-        else:
-            again = partial(self._load_again, network, device, owner, residence)
-        load = self._begin_load(
-            request,
-            network,
-            device,
-            replace=replace,
-            on_disk=on_disk,
-            owner=owner,
-            again=again,
-            residence=residence,
-            asker=asker,
-        )
+        tenancy = self._tenancy(network, device, owner, residence, asker)
+        load = self._begin_load(request, network, device, tenancy, replace=replace, on_disk=on_disk)
         self.idle.watch(request, idle_seconds)
         return load
 
@@ -223,8 +205,7 @@ class Core:
         """Lists a network on the disk that its first request loads. Arguments and errors are those
         of `load_network`."""
         device, idle_seconds = self._resolve(request.device), self._idle_seconds(request, owner)
-        again = partial(self._load_again, network, device, owner, residence)
-        known = self.life.know(request, again, owner, residence)
+        known = self.life.know(request, self._tenancy(network, device, owner, residence))
         self.idle.watch(request, idle_seconds)
         return known
 
@@ -257,17 +238,15 @@ class Core:
         def read() -> Network:
             return self.models.from_bytes(blob.network[0])
 
-        again, residence = self._of_client(resolved, None)
         span = self._load_span(request, replace)
         load = self.life.load(
             request,
             read,
             compile_network,
             replace=replace,
+            tenancy=self._tenancy(read, resolved),
             span=span,
             budgets=self._budgets(resolved),
-            again=again,
-            residence=residence,
         )
         self.idle.watch(request, idle_seconds)
         return load
@@ -459,14 +438,11 @@ class Core:
         request: LoadRequest,
         network: Callable[[], Network],
         device: DeviceName,
+        tenancy: Tenancy,
         *,
         replace: bool,
         on_disk: bool,
-        owner: object,
-        again: Again | None,
-        residence: Residence,
         cold: bool = False,
-        asker: Asker | None = None,
     ) -> Future[NetworkEntry]:
         """As `load_network`.
 
@@ -481,28 +457,30 @@ class Core:
             lambda entry: self._load(entry, request, device),
             replace=replace,
             on_disk=on_disk,
-            owner=owner,
+            tenancy=tenancy,
             span=span,
             budgets=self._budgets(device),
-            again=again,
-            residence=residence,
             cold=cold,
-            asker=asker,
         )
 
-    def _of_client(self, device: DeviceName, owner: object) -> tuple[Again | None, Residence]:
-        """What loads a client's network again, and how it stays in memory."""
-        if not self.clients_networks_leave:
-            return None, USUAL
-        residence = Residence(of_client=True)
-        return partial(self._load_again, None, device, owner, residence), residence
+    def _tenancy(
+        self,
+        network: Callable[[], Network] | None,
+        device: DeviceName,
+        owner: object = None,
+        residence: Residence | None = None,
+        asker: Asker | None = None,
+    ) -> Tenancy:
+        """Arguments are as in `load_network`."""
+        if residence is None and self.clients_networks_leave:
+            network, residence = None, Residence(of_client=True)
+        again = partial(self._load_again, network, device) if residence is not None else None
+        return Tenancy(owner, asker or self.asker(), residence or USUAL, again)
 
     def _load_again(
         self,
         network: Callable[[], Network] | None,
         device: DeviceName,
-        owner: object,
-        residence: Residence,
         cold: NetworkEntry,
         who: str,
     ) -> Future[NetworkEntry]:
@@ -514,7 +492,9 @@ class Core:
             who: the identity that wants it.
         """
         request: LoadRequest = cold.record.request
-        asker = cold.asker if cold.residence.of_client else cold.asker._replace(name=who)
+        tenancy = cold.tenancy
+        if not tenancy.residence.of_client:
+            tenancy = replace(tenancy, asker=tenancy.asker._replace(name=who))
 
         def read() -> Network:
             kept: Network | None = cold.record.network
@@ -526,24 +506,15 @@ class Core:
 
         try:
             return self._begin_load(
-                request,
-                read,
-                device,
-                replace=True,
-                on_disk=True,
-                owner=owner,
-                again=cold.again,
-                residence=residence,
-                cold=True,
-                asker=asker,
+                request, read, device, tenancy, replace=True, on_disk=True, cold=True
             )
         except AlreadyExists:
             under_way = self.life.under_way(request.name, request.version)
             if under_way is not None:
                 return under_way
             entry = self.networks.find(request.name, request.version)
-            if entry.state in COLD and entry.again is not None:
-                return entry.again(entry, who)  # it has taken the place of the other one
+            if entry.state in COLD and entry.tenancy.again is not None:
+                return entry.tenancy.again(entry, who)  # it has taken the place of the other one
             if entry.state is not NetworkState.READY:
                 raise
             there: Future[NetworkEntry] = Future()  # its load has ended meanwhile
@@ -611,7 +582,7 @@ class Core:
         """
         options = replace(request.options, members=device.members)
         said, told = replicas.split(request.config, alone=not (self.store and self.store.shared))
-        said, also_told = idle.split(said, stays=self._why_it_stays(entry.owner))
+        said, also_told = idle.split(said, stays=self._why_it_stays(entry.tenancy.owner))
 
         def load(config: Mapping[str, str]) -> ExecutableNetwork:
             own = checked_for(config, request.device)

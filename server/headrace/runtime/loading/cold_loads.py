@@ -284,8 +284,9 @@ class ColdLoads:
         """The network, wanted by nobody yet if it is new. The caller holds the lock."""
         place: _Place = entry.key[:2]
         wanted = self._wanted.get(place)
+        again = entry.tenancy.again
         # The load of an earlier network of the name may hang, although that was unloaded.
-        if wanted is None or (wanted.begun is not None and wanted.entry.again is not entry.again):
+        if wanted is None or (wanted.begun and wanted.entry.tenancy.again is not again):
             wanted = self._wanted[place] = WantedNetwork(entry, "", next(self._order))
         return wanted
 
@@ -352,9 +353,10 @@ class ColdLoads:
         return waiting
 
     def _load(self, wanted: WantedNetwork) -> None:
-        assert wanted.entry.again is not None
+        again = wanted.entry.tenancy.again
+        assert again is not None
         try:
-            load = wanted.entry.again(wanted.entry, wanted.who)
+            load = again(wanted.entry, wanted.who)
         except Exception as error:  # noqa: BLE001 - whoever waits gets it
             self._end(wanted, error)
             return

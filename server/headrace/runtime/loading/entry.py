@@ -125,6 +125,26 @@ USUAL: Final = Residence()
 Again: TypeAlias = "Callable[[NetworkEntry, str], Future[NetworkEntry]]"
 """Begins a load of a network, which it gets as it is while it is not loaded."""
 
+
+@dataclass(frozen=True, slots=True)
+class Tenancy:
+    """For whom a network is in the server, and how it stays there, loaded or not.
+
+    Attributes:
+        owner: the object that the versions of one name share if they may be loaded and replaced
+            beside each other; None for a network that is alone under its name.
+        asker: who has asked for its load.
+        again: loads it again, for the identity of a name; None if the server cannot.
+    """
+
+    owner: object = None
+    asker: Asker = NOBODY
+    residence: Residence = USUAL
+    again: Again | None = None
+
+
+UNOWNED: Final = Tenancy()
+
 _HALF_LIFE_SECONDS: Final = 300.0
 
 
@@ -147,10 +167,6 @@ class NetworkEntry:
 
     Attributes:
         record: the data that the registry's owner keeps with a network.
-        owner: the object that the versions of one name share if they may be loaded and replaced
-            beside each other; None for a network that is alone under its name.
-        again: loads it again, for the identity of a name; None if the server cannot.
-        asker: who has asked for its load.
         memory_bytes: what it takes in memory, as its last load has shown; 0 before.
         maps_weights: whether its last load has mapped its weights from a file.
         uses: how often it was used, as `uses_left` counts when it was last used.
@@ -165,15 +181,12 @@ class NetworkEntry:
     key: NetworkKey
     device: str
     record: Any
-    owner: object = None
+    tenancy: Tenancy = UNOWNED
     state: NetworkState = NetworkState.LOADING
     reason: str = ""
     executable: ExecutableNetwork | None = None
     load_seconds: float = 0.0
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
-    again: Again | None = None
-    asker: Asker = NOBODY
-    residence: Residence = USUAL
     memory_bytes: int = 0
     maps_weights: bool = False
     uses: float = 0.0

@@ -29,12 +29,10 @@ from headrace.runtime.execution.trace import Span, ends_with, parts_of, timed
 from headrace.runtime.loading.batch_size import check_batch_size
 from headrace.runtime.loading.entry import (
     COLD,
-    USUAL,
-    Again,
     NetworkEntry,
     NetworkKey,
     NetworkState,
-    Residence,
+    Tenancy,
     plain_name,
 )
 from headrace.runtime.loading.executor import LoadExecutor, pass_on, together
@@ -48,7 +46,6 @@ from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.series import NOTES
 from headrace.runtime.network.memory import Weights, forget_locals
 from headrace.runtime.network.network import Network
-from headrace.runtime.system.asker import Asker
 from headrace.runtime.system.garbage import count_loaded
 from headrace.runtime.system.graph_memory import free_graphs
 from headrace.runtime.system.interruption import interruptible
@@ -138,13 +135,10 @@ class NetworkLife:
         *,
         replace: bool,
         on_disk: bool = False,
-        owner: object = None,
+        tenancy: Tenancy,
         span: Span | None = None,
         budgets: frozenset[str] = frozenset(),
-        again: Again | None = None,
-        residence: Residence = USUAL,
         cold: bool = False,
-        asker: Asker | None = None,
     ) -> Future[NetworkEntry]:
         """Loads a network on a loading thread, once there is room for it in memory.
 
@@ -154,12 +148,10 @@ class NetworkLife:
             on_disk: whether the network is already in the state directory or the model repository.
                 Such a network is not saved, and if its load fails, it stays in the list with the
                 reason.
-            owner, again, residence: as `NetworkEntry`.
             span: ends with the load.
             budgets: the memory budgets that it counts for.
             cold: whether the network is listed as known or evicted. It stays so if its load fails
                 for a reason that may pass.
-            asker: who has asked for it; None for whoever calls this.
 
         Raises:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
@@ -170,20 +162,17 @@ class NetworkLife:
             str(request.device),
             Record(request),
             version=request.version,
-            owner=owner,
+            tenancy=tenancy,
             replace=replace,
-            again=again,
-            residence=residence,
             cold=cold,
         )
-        entry.asker = asker or self._loads.asker()
         load = _Load(entry, on_disk, LoadStages(parts_of(span)), budgets, cold)
         begin = timed(span, partial(self._load, load, read, compile_network))
         try:
             future = self._loads.submit(
                 begin,
                 entry.token,
-                entry.asker,
+                tenancy.asker,
                 # Loads that hold all places may wait for the room of the pipeline's other steps.
                 at_once=cold and entry.key[:2] in self._networks.cold.kept_together(),
                 bounded=not cold,  # few at a time, and requests of all identities wait for one
@@ -196,27 +185,14 @@ class NetworkLife:
         future.add_done_callback(self._ended)
         return ends_with(span, future)
 
-    def know(
-        self,
-        request: LoadRequest,
-        again: Again,
-        owner: object,
-        residence: Residence,
-    ) -> NetworkEntry:
-        """Lists a network that its first request loads. Raises as `NetworkRegistry.know`.
-
-        Args:
-            again, owner, residence: as `NetworkEntry`.
-        """
+    def know(self, request: LoadRequest, tenancy: Tenancy) -> NetworkEntry:
+        """Lists a network that its first request loads. Raises as `NetworkRegistry.know`."""
         return self._networks.know(
             request.name,
             str(request.device),
             Record(request),
             version=request.version,
-            owner=owner,
-            again=again,
-            residence=residence,
-            asker=self._loads.asker(),
+            tenancy=tenancy,
             on_replaced_drained=self._close_later,
         )
 
@@ -398,7 +374,7 @@ class NetworkLife:
         if load.remains is not None:
             forget_locals(error)
             end = partial(self._clear, load.entry, load.remains)
-        self._loads.close(end, load.entry.asker.name)
+        self._loads.close(end, load.entry.tenancy.asker.name)
 
     def _settle(self, entry: NetworkEntry) -> None:
         free_graphs()  # copies that were only needed to compile
@@ -411,7 +387,7 @@ class NetworkLife:
     def _evict(self, entry: NetworkEntry, sequences: Collection[str] = ()) -> bool:
         """Takes a loaded network out of memory, as `NetworkRegistry.evict`. Returns whether it
         does."""
-        of_client = entry.residence.of_client
+        of_client = entry.tenancy.residence.of_client
 
         def record_of_cold(record: Record) -> Record:
             return record if of_client else replace(record, network=None)
@@ -442,7 +418,7 @@ class NetworkLife:
         with kept as model, self._changing:
             self._raise_if_cancelled(entry)
             if store is not None:
-                store.save_network(record.request, model, alone=entry.owner is None)
+                store.save_network(record.request, model, alone=entry.tenancy.owner is None)
             name, version, _ = entry.key
             counters = self._counters.network(name, executable.place.device, version)
             counters.observe_load(entry.load_seconds)
@@ -454,7 +430,9 @@ class NetworkLife:
     def _fail(self, load: _Load, error: BaseException) -> None:
         entry = load.entry
         record: Record = entry.record
-        load.remains = Weights(record.network, stays=load.cold and entry.residence.of_client)
+        load.remains = Weights(
+            record.network, stays=load.cold and entry.tenancy.residence.of_client
+        )
         entry.record = replace(record, network=None)
         with self._changing:
             wanted = entry.given_up is None
@@ -487,7 +465,7 @@ class NetworkLife:
 
     def _close_later(self, entry: NetworkEntry, *, model_stays: bool = False) -> Future[None]:
         close = partial(self._close, entry, model_stays=model_stays)
-        return self._loads.close(close, entry.asker.name)
+        return self._loads.close(close, entry.tenancy.asker.name)
 
     def _close(self, entry: NetworkEntry, *, model_stays: bool) -> None:
         """
@@ -497,7 +475,7 @@ class NetworkLife:
         executable, network = entry.executable, entry.record.network
         name, version, _ = entry.key
         entry.executable, entry.record = None, replace(entry.record, network=None)
-        if executable is None and entry.again is not None:
+        if executable is None and entry.tenancy.again is not None:
             return  # it was known or evicted, and the model may be that of a loaded network now
         weights = Weights(network, stays=model_stays)
         try:
@@ -515,4 +493,4 @@ class NetworkLife:
 def shown(entry: NetworkEntry) -> str:
     """A network's name for the log, with its version if the version adds information."""
     name, version, _ = entry.key
-    return name if entry.owner is None else f"{name} version {version}"
+    return name if entry.tenancy.owner is None else f"{name} version {version}"

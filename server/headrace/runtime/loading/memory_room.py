@@ -305,7 +305,7 @@ class MemoryRoom:
             size,
             budgets,
             self.budget,
-            who=entry.asker.name,
+            who=entry.tenancy.asker.name,
             stays=stays,
         )
         leaving = room(holders)
@@ -469,7 +469,7 @@ def _holder(
         busy=entry.references > 0,
         uses=entry.uses_left(now),
         last_used=entry.last_used,
-        who=entry.asker.name,
+        who=entry.tenancy.asker.name,
         idle=now - entry.last_used > _IDLE_SECONDS,
         sequences=sequences,
     )
@@ -477,8 +477,9 @@ def _holder(
 
 def _why_it_stays(entry: NetworkEntry, now: float) -> tuple[str, float] | None:
     """The reason, and for how many seconds at least; None if it makes room."""
-    residence, idle = entry.residence, max(now - entry.last_used, 0.0)  # it may be used just now
-    if entry.again is None:
+    residence = entry.tenancy.residence
+    idle = max(now - entry.last_used, 0.0)  # it may be used just now
+    if entry.tenancy.again is None:
         return "it is a client's", 0.0
     if residence.pinned:
         return "it is pinned", math.inf

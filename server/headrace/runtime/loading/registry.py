@@ -22,19 +22,17 @@ from headrace.runtime.loading.entry import (
     COLD,
     FIRST_VERSION,
     SERVING,
-    USUAL,
-    Again,
+    UNOWNED,
     NetworkEntry,
     NetworkKey,
     NetworkState,
-    Residence,
+    Tenancy,
     check_network_name,
     owner_of,
     plain_name,
 )
 from headrace.runtime.loading.table import NO_LIMITS, NetworkTable, OwnerLimits, why_unusable
 from headrace.runtime.loading.versions import WHOLE
-from headrace.runtime.system.asker import NOBODY, Asker
 
 __all__ = ["NetworkEntry", "NetworkKey", "NetworkRegistry", "NetworkState", "check_network_name"]
 
@@ -140,20 +138,16 @@ class NetworkRegistry:
         record: Any,
         *,
         version: str = FIRST_VERSION,
-        owner: object = None,
+        tenancy: Tenancy = UNOWNED,
         replace: bool = False,
-        again: Again | None = None,
-        residence: Residence = USUAL,
         cold: bool = False,
     ) -> NetworkEntry:
         """Reserves the name for a load, and returns the entry of the load.
 
         Args:
-            owner: as `NetworkEntry`. Versions of one owner may be added and replaced without
-                `replace`.
-            again, residence: as `NetworkEntry`.
+            tenancy: versions of one owner may be added and replaced without `replace`.
             cold: whether the version is to be loaded only if it is known or evicted, and the one
-                that `again` loads.
+                that `tenancy.again` loads.
 
         Raises:
             AlreadyExists: the name is in use, or being loaded.
@@ -162,20 +156,20 @@ class NetworkRegistry:
         """
         table = self._table
         with self._lock:
-            table.check_free(name, version, owner, replace=replace)
+            table.check_free(name, version, tenancy.owner, replace=replace)
             there = table.versions(name).entries.get(version)
-            if cold and (there is None or there.state not in COLD or there.again is not again):
+            known = there if there is not None and there.state in COLD else None
+            if cold and (known is None or known.tenancy.again is not tenancy.again):
                 if there is not None and there.state in SERVING:
                     shown = plain_name(name)
                     raise AlreadyExists(f"network {shown!r} is there already", field="name")
                 raise self._why_unusable(name, version)
-            if not (cold and residence.of_client):  # else it has its place already
-                table.check_room(name, None if owner is None else version)
-            entry = table.entry(name, version, device, record, owner)
-            entry.again, entry.residence = again, residence
-            if there is not None and there.state in COLD:
-                entry.memory_bytes, entry.maps_weights = there.memory_bytes, there.maps_weights
-                entry.uses, entry.last_used = there.uses, there.last_used
+            if not (cold and tenancy.residence.of_client):  # else it has its place already
+                table.check_room(name, None if tenancy.owner is None else version)
+            entry = table.entry(name, version, device, record, tenancy)
+            if known is not None:
+                entry.memory_bytes, entry.maps_weights = known.memory_bytes, known.maps_weights
+                entry.uses, entry.last_used = known.uses, known.last_used
             table.loading[name, version] = entry
             return entry
 
@@ -214,7 +208,7 @@ class NetworkRegistry:
             there = table.versions(name).entries.get(version)
             if there is not None and (owner is None or there.state in SERVING):
                 raise AlreadyExists(f"network {plain_name(name)!r} exists", field="name")
-            entry = table.entry(name, version, device, record, owner)
+            entry = table.entry(name, version, device, record, Tenancy(owner))
             entry.state = NetworkState.FAILED
             entry.reason = reason
             table.put(entry)
@@ -226,10 +220,7 @@ class NetworkRegistry:
         record: Any,
         *,
         version: str = FIRST_VERSION,
-        owner: object = None,
-        again: Again,
-        residence: Residence = USUAL,
-        asker: Asker = NOBODY,
+        tenancy: Tenancy,
         on_replaced_drained: Callable[[NetworkEntry], object],
     ) -> NetworkEntry:
         """Lists a network that its first request loads. It takes the place of an earlier load.
@@ -239,10 +230,9 @@ class NetworkRegistry:
         """
         table = self._table
         with self._lock:
-            table.check_free(name, version, owner, replace=False)
-            entry = table.entry(name, version, device, record, owner)
-            entry.state, entry.again = NetworkState.KNOWN, again
-            entry.residence, entry.asker = residence, asker
+            table.check_free(name, version, tenancy.owner, replace=False)
+            entry = table.entry(name, version, device, record, tenancy)
+            entry.state = NetworkState.KNOWN
             drained = self._drain(table.put(entry), on_replaced_drained)
         self._drained(drained)
         return entry
@@ -267,7 +257,7 @@ class NetworkRegistry:
         name, version, _ = entry.key
         table = self._table
         with self._lock:
-            if entry.state is not NetworkState.READY or entry.again is None:
+            if entry.state is not NetworkState.READY or entry.tenancy.again is None:
                 return False
             assert entry.executable is not None
             owners = entry.executable.sequence_owners
@@ -275,13 +265,12 @@ class NetworkRegistry:
             if about_to or not owners.issubset(sequences):
                 return False
             record = record_of_cold(entry.record)
-            cold = table.entry(name, version, entry.device, record, entry.owner)
-            cold.state, cold.again = NetworkState.EVICTED, entry.again
-            cold.asker, cold.residence = entry.asker, entry.residence
+            cold = table.entry(name, version, entry.device, record, entry.tenancy)
+            cold.state = NetworkState.EVICTED
             cold.memory_bytes, cold.maps_weights = entry.memory_bytes, entry.maps_weights
             cold.uses, cold.last_used = entry.uses, entry.last_used
             cold.load_seconds, cold.stage_seconds = entry.load_seconds, entry.stage_seconds
-            if entry.residence.of_client:
+            if entry.tenancy.residence.of_client:
                 cold.model_bytes, entry.model_bytes = entry.model_bytes, 0
             drained = self._drain(table.put(cold), on_drained)
         self._drained(drained)
@@ -310,7 +299,8 @@ class NetworkRegistry:
         with self._lock:
             entry.record = change(entry.record)
             there = self._table.versions(entry.key.name).entries.get(entry.key.version)
-            if there is not None and there is not entry and there.again is entry.again is not None:
+            again = entry.tenancy.again
+            if there and there is not entry and there.tenancy.again is again is not None:
                 there.record = change(there.record)
 
     def give_up(self, entry: NetworkEntry, error: HeadraceError) -> bool:
@@ -341,8 +331,9 @@ class NetworkRegistry:
                 for each in table.versions(name).taking().values()
                 if each.state not in COLD or each.key.version != version
             ]
-            beside = entry.owner is not None and all(
-                other.owner == entry.owner and other.key.version != version for other in others
+            owner = entry.tenancy.owner
+            beside = owner is not None and all(
+                other.tenancy.owner == owner and other.key.version != version for other in others
             )
             if keep and (beside or not others):
                 table.put(entry)

@@ -22,6 +22,7 @@ from headrace.runtime.loading.entry import (
     NetworkEntry,
     NetworkKey,
     NetworkState,
+    Tenancy,
     check_network_name,
     check_version,
     owner_of,
@@ -71,18 +72,18 @@ class NetworkTable:
         self.shadows: dict[str, Callable[[NetworkEntry, Job], object]] = {}
 
     def entry(
-        self, name: str, version: str, device: str, record: Any, owner: object
+        self, name: str, version: str, device: str, record: Any, tenancy: Tenancy
     ) -> NetworkEntry:
         """A new entry. It is not in the table yet."""
         self._generation += 1
-        return NetworkEntry(NetworkKey(name, version, self._generation), device, record, owner)
+        return NetworkEntry(NetworkKey(name, version, self._generation), device, record, tenancy)
 
     def put(self, entry: NetworkEntry) -> list[NetworkEntry]:
         """Makes the entry a version of its name. An entry without an owner replaces all versions of
         the name. Returns the replaced entries."""
         name, version, _ = entry.key
         versions = self.versions(name)
-        alone = entry.owner is None
+        alone = entry.tenancy.owner is None
         old = [each for each in versions.entries.values() if alone or each.key.version == version]
         versions = Versions() if alone else versions
         versions.put(entry)
@@ -147,7 +148,7 @@ class NetworkTable:
         """
 
         def strange(each: NetworkEntry) -> bool:
-            return owner is None or each.owner != owner
+            return owner is None or each.tenancy.owner != owner
 
         shown = check_network_name(plain_name(name))
         check_version(version)
@@ -246,7 +247,9 @@ class NetworkTable:
 
 def _counts(entry: NetworkEntry) -> bool:
     """Whether it is one of the networks that the server or its owner may have."""
-    return entry.state is NetworkState.READY or (entry.state in COLD and entry.residence.of_client)
+    return entry.state is NetworkState.READY or (
+        entry.state in COLD and entry.tenancy.residence.of_client
+    )
 
 
 def why_unusable(

@@ -263,7 +263,7 @@ class Follower:
 
     def _have(self, name: str, status: RepositoryStatus) -> Have:
         entries = self._core.networks.versions(name)
-        own = {entry.key.version: entry for entry in entries if entry.owner == REPOSITORY}
+        own = {entry.key.version: entry for entry in entries if entry.tenancy.owner == REPOSITORY}
         loads = {
             version: LastLoad(
                 status.tried.get(version),
@@ -314,7 +314,7 @@ class Follower:
                     case UnloadVersion(version):
                         self.unload(name, partial(_is_own, version))
                     case TakeOver():
-                        self.unload(name, lambda entry: entry.owner != REPOSITORY)
+                        self.unload(name, lambda entry: entry.tenancy.owner != REPOSITORY)
                         self._core.life.forget_kept(name)
             status.takes_over &= bool(status.loading)
         return begun
@@ -451,7 +451,9 @@ class Follower:
 
     def is_clients(self, name: str) -> bool:
         """Whether a client has a network of that name."""
-        return any(entry.owner != REPOSITORY for entry in self._core.networks.versions(name))
+        return any(
+            entry.tenancy.owner != REPOSITORY for entry in self._core.networks.versions(name)
+        )
 
 
 def _reason_of(error: BaseException) -> tuple[bool, str]:
@@ -472,4 +474,4 @@ def _condition(entry: NetworkEntry | None, *, is_loading: bool) -> Condition:
 
 def _is_own(version: str, entry: NetworkEntry) -> bool:
     """Whether the entry is the repository's, and of this version, if one is given."""
-    return entry.owner == REPOSITORY and version in ("", entry.key.version)
+    return entry.tenancy.owner == REPOSITORY and version in ("", entry.key.version)

@@ -164,7 +164,7 @@ class Repository:
             with self.own.lock:
                 left.discard(load)
                 if not left and all(error_of(each) is None for each in begun):
-                    self.own.unload(name, lambda entry: entry.owner is not owner)
+                    self.own.unload(name, lambda entry: entry.tenancy.owner is not owner)
             self._changed(name)
 
         for load in begun:

@@ -24,7 +24,7 @@ from headrace.runtime.loading.cold_loads import (
     WantedNetwork,
     next_load,
 )
-from headrace.runtime.loading.entry import NetworkEntry, NetworkKey
+from headrace.runtime.loading.entry import NetworkEntry, NetworkKey, Tenancy
 from headrace.testing.occupied import eventually
 
 
@@ -49,7 +49,7 @@ class World:
         if name not in self.entries:
             key = NetworkKey(name, "1", 1)
             device = "PIPELINE" if name.startswith("pipeline") else "CPU"
-            self.entries[name] = NetworkEntry(key, device, None, again=again)
+            self.entries[name] = NetworkEntry(key, device, None, Tenancy(again=again))
         self.entries[name].load_seconds = load_seconds
         return self.entries[name]
 
@@ -335,7 +335,7 @@ def test_a_step_that_fails_at_once_is_let_go_once(
     # Loads begin within the call that asks for them, so the step's has failed when that returns.
     monkeypatch.setattr(world.cold._threads, "submit", lambda run, *args: run(*args))
     waiter = world.wait("pipeline")
-    world.entry("step").again = fails
+    world.entry("step").tenancy = Tenancy(again=fails)
     world.lacks("pipeline", "step")
     world.hears(waiter)
     assert isinstance(waiter.error, InvalidModel)
@@ -361,7 +361,7 @@ def test_an_endless_chain_of_pipelines_is_refused_and_lets_others_begin(world: W
             load.set_exception(NotLoaded("no step", missing(depth + 1)))
             return load
 
-        return NetworkEntry(NetworkKey(f"p{depth}", "1", 1), "PIPELINE", None, again=again)
+        return NetworkEntry(NetworkKey(f"p{depth}", "1", 1), "PIPELINE", None, Tenancy(again=again))
 
     def missing(depth: int) -> ColdNetwork:
         return ColdNetwork(entry(depth), world.cold)

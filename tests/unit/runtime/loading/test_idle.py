@@ -13,7 +13,7 @@ from headrace.runtime.core import Core
 from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.loading.entry import NetworkEntry, NetworkState
+from headrace.runtime.loading.entry import NetworkEntry, NetworkState, Tenancy
 from headrace.runtime.loading.idle import IdleNetworks
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.transform.options import LoadRequest
@@ -131,7 +131,7 @@ def test_one_that_is_evicted_and_never_asked_for_again_is_unloaded_too(world: Wo
     request = world.load()
     entry = world.networks.find("m")
     again: Any = object()
-    entry.again = again
+    entry.tenancy = Tenancy(again=again)
     assert world.networks.evict(entry, lambda record: record, lambda _: None)
     assert world.networks.find("m").state is NetworkState.EVICTED
     world.time.pass_to(130.0)

@@ -22,7 +22,7 @@ from headrace.runtime.errors import (
     Unavailable,
 )
 from headrace.runtime.execution.job import Job, Outcome
-from headrace.runtime.loading.entry import full_name
+from headrace.runtime.loading.entry import Tenancy, full_name
 from headrace.runtime.loading.registry import (
     NetworkEntry,
     NetworkRegistry,
@@ -364,7 +364,7 @@ def load_version(
     on_replaced: Callable[[NetworkEntry], object] = never,
     owner: object = "repository",
 ) -> NetworkEntry:
-    entry = registry.reserve("m", "FAKE", None, version=version, owner=owner)
+    entry = registry.reserve("m", "FAKE", None, version=version, tenancy=Tenancy(owner))
     registry.publish(entry, executable, on_replaced)
     return entry
 
@@ -406,7 +406,7 @@ def test_a_version_that_loads_or_failed_leaves_the_others_serving(
     registry: NetworkRegistry, device: FakeDevice
 ) -> None:
     load_version(registry, device.network(), "1")
-    second = registry.reserve("m", "FAKE", None, version="2", owner="repository")
+    second = registry.reserve("m", "FAKE", None, version="2", tenancy=Tenancy("repository"))
     assert served(registry) == ["1"]
     with pytest.raises(Unavailable, match="still being loaded"):
         registry.acquire("m", "2")
@@ -448,7 +448,7 @@ def test_nobody_else_adds_a_version_to_a_network_and_a_lone_one_replaces_all(
     load_version(registry, device.network(), "2")
     for owner in (None, "another"):
         with pytest.raises(AlreadyExists, match="set replace"):
-            registry.reserve("m", "FAKE", None, version="3", owner=owner)
+            registry.reserve("m", "FAKE", None, version="3", tenancy=Tenancy(owner))
     drained: list[NetworkEntry] = []
     alone = registry.reserve("m", "FAKE", None, replace=True)
     assert served(registry) == ["2"]
@@ -456,17 +456,19 @@ def test_nobody_else_adds_a_version_to_a_network_and_a_lone_one_replaces_all(
     assert registry.versions("m") == [alone]
     assert sorted(each.key.version for each in drained) == ["1", "2"]
     with pytest.raises(AlreadyExists, match="set replace"):
-        registry.reserve("m", "FAKE", None, version="2", owner="repository")
+        registry.reserve("m", "FAKE", None, version="2", tenancy=Tenancy("repository"))
 
 
 def test_versions_of_one_owner_load_at_once_and_nobody_else_beside_them(
     registry: NetworkRegistry,
 ) -> None:
-    registry.reserve("m", "FAKE", None, version="1", owner="repository")
-    registry.reserve("m", "FAKE", None, version="2", owner="repository")
+    registry.reserve("m", "FAKE", None, version="1", tenancy=Tenancy("repository"))
+    registry.reserve("m", "FAKE", None, version="2", tenancy=Tenancy("repository"))
     for version, owner in (("2", "repository"), ("3", "another"), ("3", None)):
         with pytest.raises(AlreadyExists, match="is being loaded"):
-            registry.reserve("m", "FAKE", None, version=version, owner=owner, replace=True)
+            registry.reserve(
+                "m", "FAKE", None, version=version, tenancy=Tenancy(owner), replace=True
+            )
 
 
 def test_an_owner_leaves_an_eighth_of_the_networks_to_others(device: FakeDevice) -> None:
@@ -484,8 +486,8 @@ def test_the_limit_counts_versions(device: FakeDevice) -> None:
     load_version(registry, device.network(), "1")
     load_version(registry, device.network(), "2")
     with pytest.raises(ResourceExhausted, match="2 networks"):
-        registry.reserve("m", "FAKE", None, version="3", owner="repository")
-    registry.reserve("m", "FAKE", None, version="2", owner="repository")
+        registry.reserve("m", "FAKE", None, version="3", tenancy=Tenancy("repository"))
+    registry.reserve("m", "FAKE", None, version="2", tenancy=Tenancy("repository"))
     registry.retire("m", lambda _: None, but=lambda each: each.key.version == "2")
     assert [each.key.version for each in registry.versions("m")] == ["2"]
 

@@ -347,7 +347,7 @@ def test_a_kept_network_has_the_limits_and_the_view_of_its_owner(
     start(core, state, health, private_networks=True)
     there = {each.key.name: each for each in core.networks.entries()}
     stranger = Asker("token:a", trusted=False, owner="token:a")
-    assert {name: each.asker for name, each in there.items()} == {
+    assert {name: each.tenancy.asker for name, each in there.items()} == {
         "m@token:a": stranger,
         "p@token:a": stranger,
     }
@@ -359,4 +359,4 @@ def test_a_kept_network_without_an_owner_is_trusted(
 ) -> None:
     keep(state, "m")
     start(core, state, health)
-    assert [each.asker for each in core.networks.entries()] == [NOBODY]
+    assert [each.tenancy.asker for each in core.networks.entries()] == [NOBODY]

@@ -19,7 +19,7 @@ from headrace.runtime.errors import (
     StillLoading,
 )
 from headrace.runtime.loading.cold_loads import ColdLoads, ColdNetwork
-from headrace.runtime.loading.entry import NetworkEntry, NetworkKey
+from headrace.runtime.loading.entry import NetworkEntry, NetworkKey, Tenancy
 from headrace.server.serving.presence import called_when_loaded
 
 
@@ -30,7 +30,7 @@ class Network:
         self.cold = ColdLoads()
         self.load: Future[NetworkEntry] = Future()
         self.begun: Future[str] = Future()
-        self.entry = NetworkEntry(NetworkKey("m", "1", 1), "CPU", None, again=self.again)
+        self.entry = NetworkEntry(NetworkKey("m", "1", 1), "CPU", None, Tenancy(again=self.again))
         self.ready = False
         self.tries = 0
         self.awaited: object = None

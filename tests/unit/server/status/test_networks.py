@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.runtime.execution.job import Outcome
+from headrace.runtime.loading.entry import Tenancy
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.loading.shadows.shadow import NO_SHADOW, OUTCOMES, Shadow
 from headrace.runtime.metrics.counters import Counters
@@ -68,7 +69,7 @@ def test_counters_of_networks_that_are_gone_or_unseen_are_left_out() -> None:
 def test_the_versions_of_a_network_but_its_shadow_tell_what_the_shadow_answers() -> None:
     registry, shadow = NetworkRegistry(9), Shadow("2", percent=7)
     for version in ("1", "2"):
-        registry.reserve("m", "CPU", None, version=version, owner=registry)
+        registry.reserve("m", "CPU", None, version=version, tenancy=Tenancy(registry))
     series = tuple(
         SeriesSnapshot(SHADOW_REQUESTS, (name, outcome), number)
         for name, outcome, number in (("m", "equal", 3), ("m", "differs", 1), ("n", "failed", 9))

@@ -79,7 +79,7 @@ class DeviceCopy:
             owner=self._owner,
             residence=USUAL,
             # A stranger's model stays one, whoever sets the shadow, and whichever thread loads it.
-            asker=self._asker if entry.asker.trusted else entry.asker,
+            asker=self._asker if entry.tenancy.asker.trusted else entry.tenancy.asker,
         )
         self.source = entry
         self._load.add_done_callback(lambda _: self._unload() if self._ended else None)
@@ -93,4 +93,6 @@ class DeviceCopy:
 
     def _unload(self) -> None:
         with suppress(NotFound):  # a client has unloaded it
-            self._unload_network(self.name, stays=lambda entry: entry.owner is not self._owner)
+            self._unload_network(
+                self.name, stays=lambda entry: entry.tenancy.owner is not self._owner
+            )
