@@ -43,6 +43,8 @@ WORTH: Final = 1.01
 """How much faster a split must be to be kept instead of a simpler one."""
 _FEWEST, _MOST = 7, 200
 _SPENT_SECONDS: Final = 3.0
+_MOST_SECONDS: Final = 120.0
+"""The time for all runs and loads of a measurement. Slower networks keep the greedy split."""
 _PROFILES: Final = 3
 _COPIES: Final = 5
 _COPIED_BYTES: Final = 2**22
@@ -94,6 +96,7 @@ class SplitContest:
     _lasts: bool = True
     _fastest: dict[str, int] = field(default_factory=dict)
     _loans: ExitStack = field(default_factory=ExitStack)
+    _in_time: CancelToken = field(init=False)
 
     def __post_init__(self) -> None:
         self._splits, self._chosen = [self.greedy], self.greedy
@@ -139,10 +142,12 @@ class SplitContest:
             whole = self.greedy.network
             random = WarmUp(random=frozenset(port.name for port in whole.inputs))
             inputs = inputs_of(whole, self.warm_up or random)
-            self._open(self.greedy, inputs)
-            self._measure(refusals, inputs)
+            with timing.within(_MOST_SECONDS, self.token, self.place.timer) as self._in_time:
+                self._open(self.greedy, inputs)
+                self._measure(refusals, inputs)
         except Exception as error:  # noqa: BLE001 - whatever a device does, the greedy split serves
-            self._heed()
+            if self.token.error is not None:
+                raise self.token.error from None
             if not isinstance(error, HeadraceError):
                 _log.warning("the splits of a network were not measured", exc_info=error)
             self._lasts = False
@@ -160,7 +165,7 @@ class SplitContest:
         splits = sorted(self._splits, key=lambda split: len(split.plan.parts))
         counts = [len(split.plan.parts) for split in splits]
         found = timing.in_turns(
-            [partial(timing.quickest, split.network, inputs, self.token) for split in splits],
+            [partial(timing.quickest, split.network, inputs, self._in_time) for split in splits],
             fewest=_FEWEST,
             most=_MOST,
             left_seconds=_SPENT_SECONDS,
@@ -174,8 +179,8 @@ class SplitContest:
         self.note(f"split as is fastest, {self._chosen.name}: {'; '.join(figures)}")
 
     def _heed(self) -> None:
-        if self.token.error is not None:
-            raise self.token.error
+        if self._in_time.error is not None:
+            raise self._in_time.error
 
     def _rows(self) -> list[dict[str, Any]]:
         measured = [
@@ -245,7 +250,7 @@ class SplitContest:
     def _open(self, split: MeasuredSplit, inputs: Mapping[str, Value]) -> None:
         """Opens it, and runs it until its devices try nothing out any more."""
         split.network.open(self.place)
-        timing.settle(split.network, inputs, self.token)
+        timing.settle(split.network, inputs, self._in_time)
 
     # -- what layers cost --
 
@@ -278,7 +283,7 @@ class SplitContest:
         """What each layer takes in a split, and where."""
         best = dict.fromkeys(range(len(split.plan.devices)), math.inf)
         for _ in range(_PROFILES):
-            job = Job(inputs, nobody_waits, token=self.token, profile=True)
+            job = Job(inputs, nobody_waits, token=self._in_time, profile=True)
             try:
                 split.network.compute(job)
             except Exception:  # noqa: BLE001 - as above

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final, NamedTuple
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.services import Services
-from headrace.runtime.errors import Cancelled
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.values import Value
 from headrace.runtime.virtual import timing
@@ -111,18 +110,9 @@ class SpeedMeter:
             for latency, count, seconds in zip(alone, counts, together, strict=True)
         ]
 
-    @contextmanager
-    def within(self, seconds: float) -> Iterator[CancelToken]:
+    def within(self, seconds: float) -> AbstractContextManager[CancelToken]:
         """A token that is cancelled when the time is over or the network is unloaded."""
-        token = self._token.child()
-        late = Cancelled(f"it took more than {seconds:g} s")
-        timer = self._services.timer
-        entry = timer.schedule(time.monotonic() + seconds, lambda: token.cancel(late))
-        try:
-            yield token
-        finally:
-            timer.cancel(entry)
-            token.close()
+        return timing.within(seconds, self._token, self._services.timer)
 
     def _alone(
         self, executable: ExecutableNetwork, inputs: Mapping[str, Value], token: CancelToken

@@ -10,13 +10,15 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.errors import FailedPrecondition
+from headrace.runtime.errors import Cancelled, FailedPrecondition
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Ticket
+from headrace.runtime.execution.timer import Timer
 from headrace.runtime.network.values import Value
 from headrace.runtime.virtual.part_job import submit
 
@@ -72,6 +74,18 @@ class _Together:
         for job in self.jobs:
             if job.error is not None:
                 raise job.error
+
+
+@contextmanager
+def within(seconds: float, token: CancelToken, timer: Timer) -> Iterator[CancelToken]:
+    """A child of the token that is cancelled, too, when the time is over."""
+    child, late = token.child(), Cancelled(f"it took more than {seconds:g} s")
+    entry = timer.schedule(time.monotonic() + seconds, lambda: child.cancel(late))
+    try:
+        yield child
+    finally:
+        timer.cancel(entry)
+        child.close()
 
 
 def run(

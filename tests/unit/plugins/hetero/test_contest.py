@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import onnx_ir as ir
 import pytest
 
 from headrace.plugins import cpu, template
+from headrace.plugins.hetero import contest
 from headrace.plugins.hetero.contest import SplitContest, _bytes, fastest, is_clear
 from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.plugin import HeteroPlugin
@@ -256,6 +258,26 @@ def test_a_run_that_fails_leaves_the_greedy_split(
     network = load()
     assert devices(network) == ["TEMPLATE"]
     assert "secret" not in str((network.notes, candidates(network)))
+    answers(network)
+
+
+def test_a_network_that_is_too_slow_to_be_measured_keeps_the_greedy_split(
+    load: Callable[..., ExecutableNetwork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[ExecutableNetwork] = []
+
+    def hold(network: ExecutableNetwork, _: object, token: CancelToken) -> None:
+        runs.append(network)
+        ended = threading.Event()
+        token.attach(ended.set)
+        assert ended.wait(PATIENCE_SECONDS)
+        raise Cancelled(str(token.error))
+
+    monkeypatch.setattr(timing, "settle", hold)
+    monkeypatch.setattr(contest, "_MOST_SECONDS", 0.01)
+    network = load()
+    assert runs == [network]
+    assert any("not measured: it took more than 0.01 s" in note for note in network.notes)
     answers(network)
 
 

@@ -14,7 +14,13 @@ from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.running.others import Other, Others
 from headrace.plugins.hetero.running.subgraph import LoadedSubgraph
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument, InvalidModel
+from headrace.runtime.errors import (
+    HeadraceError,
+    Internal,
+    InvalidArgument,
+    InvalidModel,
+    Unavailable,
+)
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.network.values import Value
@@ -122,11 +128,12 @@ def test_if_no_device_takes_it_the_last_one_says_why() -> None:
         assert job.error.message == "subgraph 1 of 1 on SECOND: not here either"
 
 
-def test_a_device_with_a_bug_is_not_replaced() -> None:
+@pytest.mark.parametrize("error", [Internal("a bug"), Unavailable("its process has ended")])
+def test_a_device_that_has_a_bug_or_is_down_is_not_replaced(error: HeadraceError) -> None:
     with fake_device() as device:
         others = Others(["SECOND"], lambda name, _: Stub(device, passing))
-        job = ask(network(Stub(device, refusing(Internal("a bug"))), others, device))
-        assert isinstance(job.error, Internal)
+        job = ask(network(Stub(device, refusing(error)), others, device))
+        assert type(job.error) is type(error)
         assert not others.loaded()
 
 
