@@ -51,7 +51,7 @@ class DeviceSpeed:
         if self.latency_seconds is None or self.requests_per_second is None:
             return f"{self.device}: {self.why}"
         text = f"{self.device} {self.latency_seconds * 1e3:.3g} ms alone, "
-        return f"{text}{self.requests_per_second:.3g} requests/s"
+        return f"{text}{float(f'{self.requests_per_second:.3g}'):g} requests/s"
 
 
 def decided(
@@ -72,9 +72,9 @@ def decided(
         if math.isinf(here):
             return f"{present} serves and was not measured, so nothing compares with it"
         if each.device != best:
-            return f"{costs[each.device] / costs[best]:.2f} times the cost of {best}, by {kind}"
+            return f"{best} is {costs[each.device] / costs[best]:.2f} times as fast, by {kind}"
         if each.device == present:
-            return f"no other one has {WORTH:g} times its {kind}"
+            return f"no other one is {WORTH:g} times as fast, by {kind}"
         return f"{here / costs[best]:.2f} times as fast as {present}, by {kind}"
 
     return tuple(

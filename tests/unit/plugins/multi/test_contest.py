@@ -46,6 +46,14 @@ def test_a_gain_that_may_be_noise_changes_nothing(theirs: float, serves: str) ->
     assert chosen(decided(measured, "A", throughput=False)) == serves
 
 
+def test_each_device_says_why_it_is_chosen_or_not() -> None:
+    measured = [DeviceSpeed("A", 0.01, 3715.6), DeviceSpeed("B", 0.02, 100.0)]
+    found = decided(measured, "A", throughput=False)
+    assert found[0].why == "no other one is 1.02 times as fast, by latency"
+    assert found[1].why == "A is 2.00 times as fast, by latency"
+    assert str(found[0]) == "A 10 ms alone, 3720 requests/s"
+
+
 def test_nothing_replaces_a_device_that_could_not_be_measured() -> None:
     measured = [DeviceSpeed("A", why="it failed"), DeviceSpeed("B", 0.001, 100.0)]
     found = decided(measured, "A", throughput=False)
