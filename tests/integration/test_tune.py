@@ -113,6 +113,12 @@ def test_without_requests_open_sizes_have_to_be_given(server: Server) -> None:
     assert "pass --shape x=1,2,3" in result.stderr
 
 
+def test_shapes_that_the_network_does_not_take_are_refused(server: Server) -> None:
+    result = tune(server, "--shape", "x=3", "--seconds", "0.2", network="open")
+    assert result.exit_code == 1
+    assert "cannot measure open: inputs['x'] has shape (3,)" in result.stderr
+
+
 def test_requests_have_the_shapes_of_those_before(server: Server) -> None:
     server.infer("open", OPEN.inputs)
     with Client(server.address) as client:

@@ -27,6 +27,7 @@ from headrace.client.cli.tune.others import requests_of_others
 from headrace.client.cli.tune.plot import plot
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s)")
+_DEVICES = re.compile(r"[^,:]+:.+|[^,]+")  # a list ends only with the text
 _UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
@@ -45,7 +46,8 @@ def tune(
         typer.Option(
             "--devices",
             metavar="LIST",
-            help="Devices to try, as CPU,OPENVINO. [default: that of the network]",
+            help="Devices to try, as CPU,OPENVINO. One with a list comes last, as "
+            "CPU,HETERO:OPENVINO,CPU. [default: that of the network]",
         ),
     ] = "",
     seconds: Annotated[
@@ -112,7 +114,7 @@ def tune(
         check_plot(plot_file)
     file = DescriptionFile(write) if write is not None else None
     sizes = {name: parse_shape(text) for name, text in console.pairs(shapes, "--shape").items()}
-    wanted = [each.strip() for each in devices.split(",") if each.strip()]
+    wanted = [each.strip() for each in _DEVICES.findall(devices) if each.strip()]
     plan = _Plan(network, target, wanted, seconds, precision, inputs or [], sizes)
     with (
         console.connected(server),
@@ -207,7 +209,7 @@ async def _measure(
     for trial, share in rounds(trials, plan.seconds, plan.target):
         await measurement.measure(trial, share)
         if trial is trials[0] and trial.reason:
-            console.fail(f"cannot load {plan.network} beside itself: {trial.reason}")
+            console.fail(f"cannot measure {plan.network}: {trial.reason}")
         done += share
         if update is not None:
             update(done, str(trial.candidate))

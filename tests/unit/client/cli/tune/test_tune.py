@@ -327,3 +327,8 @@ def test_durations_have_three_units() -> None:
     assert [command._seconds(text) for text in ("20ms", "0.5s", "300 us")] == pytest.approx(
         [0.02, 0.5, 0.0003]
     )
+
+
+def test_a_device_with_a_list_comes_last() -> None:
+    assert command._DEVICES.findall("CPU,HETERO:OPENVINO,CPU") == ["CPU", "HETERO:OPENVINO,CPU"]
+    assert command._DEVICES.findall("CPU,OPENVINO") == ["CPU", "OPENVINO"]
