@@ -46,7 +46,7 @@ _IMPORTED = (
     "headrace.testing.guarded",
     "typer._adapters",
 )
-_UNREAD = ("AWS_", "HEADRACE_", "ONEDNN_", "OTEL_", "PYTEST_", "PYTHONPATH", "TEST_")
+_UNREAD = ("AWS_", "HEADRACE_", "NOTIFY_", "ONEDNN_", "OTEL_", "PYTEST_", "PYTHONPATH", "TEST_")
 """Variables that nothing reads while it is imported begin with one of these."""
 _OPTIONS = {"env", "pass_fds", "stderr", "stdin", "stdout"}
 _BYTES = 1 << 17

@@ -31,6 +31,7 @@ def test_a_machine_without_a_driver_has_no_such_device(hidden: str, tmp_path: Pa
     """Only a new process finds the drivers anew."""
     script = f"""
 import os, pathlib
+os.environ["DEV"] = "CL"  # as the plugin does
 from tinygrad.runtime.support.c import DLL
 {hidden}
 from headrace.plugins.opencl.backend.thread import BackendThread
