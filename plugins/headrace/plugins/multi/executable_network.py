@@ -77,10 +77,11 @@ class PooledNetwork(ExecutableNetwork):
         """Changes the devices' keys too, and the keys of later loads.
 
         Raises:
-            As `PoolMembers.read` and `ExecutableNetwork.set_config`.
+            As `PoolMembers.order_of` and `ExecutableNetwork.set_config`.
         """
         self.config.changed(changes)  # raises before anything is changed
-        order = self._members.read(changes[PRIORITIES.name]) if PRIORITIES.name in changes else {}
+        text = changes.get(PRIORITIES.name)
+        order = {} if text is None else self._members.order_of(text)
         with self._lock:
             super().set_config(changes)
         self._members.set_config(changes, order)

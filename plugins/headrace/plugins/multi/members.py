@@ -1,4 +1,4 @@
-"""The devices of a list that have a network. Others load it while it serves, or give it up."""
+"""The devices of a list that have a network. Others load it while it serves; some give it up."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class PoolMembers:
 
     # -- changes --
 
-    def read(self, text: str) -> dict[str, int | None]:
+    def order_of(self, text: str) -> dict[str, int | None]:
         """The order that MULTI_DEVICE_PRIORITIES gives.
 
         Raises:
