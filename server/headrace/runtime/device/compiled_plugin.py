@@ -25,9 +25,7 @@ from headrace.runtime.device.cached_load import ANEW, Compile, MakeNetwork, cach
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load, LoadResult
-from headrace.runtime.device.places import Places
 from headrace.runtime.device.plugin import AS_IT_IS
-from headrace.runtime.device.services import Services
 from headrace.runtime.errors import (
     FailedPrecondition,
     HeadraceError,
@@ -91,15 +89,6 @@ class CompiledPlugin(Device):
     layer is checked before."""
     trials: TrialProcesses | None = None
     """Where strangers' models are compiled first; None if there is no such place."""
-
-    def __init__(
-        self,
-        name: str,
-        services: Services,
-        config: Mapping[str, str],
-        places: Places | None = None,
-    ) -> None:
-        super().__init__(name, services, config, places)
 
     # -- networks --
 

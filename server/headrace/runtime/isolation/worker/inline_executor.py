@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import logging
-import os
 import threading
 from typing import Final
 
-from headrace.runtime.errors import Internal
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.fair_queue import Entry, Flow
 from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.stream import ExecutionStream, Task
 from headrace.runtime.execution.streams_executor import StreamsExecutor
-
-_log = logging.getLogger(__name__)
-
 
 _STREAM: Final = ExecutionStream(0)
 
@@ -42,19 +36,14 @@ class InlineExecutor(StreamsExecutor):
         """Any thread may run a task at any time."""
         if self._bind and not hasattr(self._bound, "done"):
             self._bound.done = True
-            self._bind_here(next(self._threads))
+            self._bind_thread(next(self._threads))
         return _STREAM
 
     def leave(self, stream: ExecutionStream, flow: Flow[Task]) -> None:
         """Does nothing, because there is no thread that waits for work."""
 
     def submit(self, flow: Flow[Task], task: Task, *, inline: bool = False) -> None:  # noqa: ARG002
-        self.enter(flow)
-        try:
-            task.run(0)
-        except BaseException as error:  # noqa: BLE001 - a task's error must not end the lane
-            _log.critical("a task of %s raised", self.name, exc_info=error)
-            task.fail(Internal(f"the task ended with {error!r}"))
+        self._run(self.enter(flow), task)
 
     def remove(self, entry: Entry[Task]) -> bool:  # noqa: ARG002 - nothing ever waits
         return False
@@ -67,13 +56,6 @@ class InlineExecutor(StreamsExecutor):
 
     def stop(self, timeout: float | None = None) -> None:
         """Does nothing, because there is no thread to end."""
-
-    def _bind_here(self, index: int) -> None:
-        processors = sorted(os.sched_getaffinity(0))
-        try:
-            os.sched_setaffinity(0, {processors[index % len(processors)]})
-        except OSError as error:
-            _log.warning("a thread of %s runs unbound: %s", self.name, error)
 
 
 class InlineExecutors(ExecutorManager):
