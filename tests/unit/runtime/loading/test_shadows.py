@@ -241,6 +241,27 @@ def test_what_waits_is_bounded_for_all_networks_together_and_shared_out(
         made.core.stop()
 
 
+def test_a_shadow_whose_run_does_not_end_keeps_no_other_one_waiting(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "_RUN_SECONDS", 0.1)
+    monkeypatch.setattr(comparison, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(queue, "_PAUSES", 0)  # while that run goes on, the server is not quiet
+    Hooked.opened.clear()
+    for name, device in (("m@a", "HOOK"), ("m@b", "TEMPLATE")):
+        served.load("1", name=name)
+        served.load("2", name=name, device=device)
+        served.core.set_shadow(name, Shadow("2", percent=ALL))
+    served.infer(1, "m@a")
+    served.become("m@a", failed=1)
+    served.infer(1, "m@a")
+    served.become("m@a", failed=1, dropped=1)
+    served.infer(1, "m@b")
+    served.become("m@b", equal=1)
+    Hooked.opened.set()
+    eventually(lambda: not served.core.networks.find("m@a", "2").references, "the end of the run")
+
+
 def test_a_network_on_another_device_is_loaded_there_until_the_shadow_ends(
     served: Served,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -24,6 +24,8 @@ from headrace.runtime.network.comparison import difference
 from headrace.runtime.network.values import Value
 
 _RUN_SECONDS: Final = 10.0
+_PATIENCE_SECONDS: Final = 2.0
+"""How long a run may go on after it was cancelled. Then others' shadows wait for it no longer."""
 _PRIORITY: Final = -10
 _PRECISIONS: Final = ("f32", "f16", "bf16")  # the least precise one last
 
@@ -66,18 +68,30 @@ def failure(error: BaseException) -> ShadowOutcome:
     return ShadowOutcome("failed", str(error) if known else type(error).__name__)
 
 
-def compare(sample: ShadowSample, entry: NetworkEntry, token: CancelToken) -> ShadowOutcome:
+def compare(
+    sample: ShadowSample,
+    entry: NetworkEntry,
+    token: CancelToken,
+    idle: threading.Event,
+    give_back: Callable[[], object],
+) -> ShadowOutcome:
     """
     Args:
         entry: the shadow, with a reference.
         token: of the shadow.
+        idle: set while the shadow runs no request. A run that ignores its cancel goes on
+            afterwards.
+        give_back: gives the reference back.
     """
     assert entry.executable is not None
     network = entry.executable.behind  # no kept reply, and none that others get
     admission = network.place.admission
     if 2 * admission.in_flight > admission.capacity:
+        give_back()
         return DROPPED
-    job = _run(sample, entry, network, token.child())
+    job = _run(sample, entry, network, token.child(), idle, give_back)
+    if not idle.is_set():
+        return ShadowOutcome("failed", f"a run goes on {_PATIENCE_SECONDS:g} s after its cancel")
     if isinstance(job.error, Cancelled | DeadlineExceeded | Unavailable | QueueFull):
         return DROPPED
     if job.error is not None:
@@ -95,13 +109,23 @@ def precision_of(network: ExecutableNetwork) -> str:
 
 
 def _run(
-    sample: ShadowSample, entry: NetworkEntry, network: ExecutableNetwork, token: CancelToken
+    sample: ShadowSample,
+    entry: NetworkEntry,
+    network: ExecutableNetwork,
+    token: CancelToken,
+    idle: threading.Event,
+    give_back: Callable[[], object],
 ) -> Job:
-    """The request's end on the shadow."""
-    ended = threading.Event()
+    """The request on the shadow, which has ended if `idle` is set."""
+
+    def ended(_: Job) -> None:
+        token.close()
+        give_back()
+        idle.set()
+
     job = Job(
         sample.inputs,
-        lambda _: ended.set(),
+        ended,
         output_names=sample.output_names,
         deadline=time.monotonic() + _RUN_SECONDS,
         priority=_PRIORITY,
@@ -110,11 +134,11 @@ def _run(
         owner=sample.owner,
     )
     job.network, job.version, job.generation = entry.key
+    idle.clear()
     try:
         network.submit(job)
-        ended.wait()
     except HeadraceError as error:
         job.error = error
-    finally:
-        token.close()
+        ended(job)
+    idle.wait(_RUN_SECONDS + _PATIENCE_SECONDS)
     return job

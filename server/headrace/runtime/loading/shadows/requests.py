@@ -80,6 +80,8 @@ class ShadowRequests:
         self._turns = itertools.count(1)
         self._ended = threading.Event()
         self._token = CancelToken()
+        self._idle = threading.Event()
+        self._idle.set()
         self._told: set[str] = set()
 
     def begin(self) -> Future[NetworkEntry] | None:
@@ -155,6 +157,8 @@ class ShadowRequests:
 
     def _compared(self, sample: ShadowSample) -> ShadowOutcome:
         copy = self._copy
+        if not self._idle.is_set():
+            return DROPPED
         if copy is not None and copy.source is not sample.entry:
             return self._load_again(copy, sample.entry)
         name, version = (self.name, self.shadow.version) if copy is None else (copy.name, "")
@@ -164,10 +168,8 @@ class ShadowRequests:
             return DROPPED
         except HeadraceError as error:
             return failure(error)
-        try:
-            return compare(sample, entry, self._token)
-        finally:
-            self._networks.release(entry)
+        give_back = partial(self._networks.release, entry)
+        return compare(sample, entry, self._token, self._idle, give_back)
 
     def _load_again(self, copy: DeviceCopy, entry: NetworkEntry) -> ShadowOutcome:
         """After another network has taken the place of the one that is on the device."""
