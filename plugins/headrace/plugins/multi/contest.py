@@ -71,11 +71,10 @@ def decided(
             return each.why
         if math.isinf(here):
             return f"{present} serves and was not measured, so nothing compares with it"
-        if each.device != best:
-            return f"{best} is {costs[each.device] / costs[best]:.2f} times as fast, by {kind}"
-        if each.device == present:
+        other = present if each.device == best else best
+        if each.device == other:
             return f"no other one is {WORTH:g} times as fast, by {kind}"
-        return f"{here / costs[best]:.2f} times as fast as {present}, by {kind}"
+        return f"{costs[other] / costs[each.device]:.2f} times as fast as {other}, by {kind}"
 
     return tuple(
         replace(each, chosen=each.device == best, why=why(each) or "not measured")

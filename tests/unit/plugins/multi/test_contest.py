@@ -50,7 +50,7 @@ def test_each_device_says_why_it_is_chosen_or_not() -> None:
     measured = [DeviceSpeed("A", 0.01, 3715.6), DeviceSpeed("B", 0.02, 100.0)]
     found = decided(measured, "A", throughput=False)
     assert found[0].why == "no other one is 1.02 times as fast, by latency"
-    assert found[1].why == "A is 2.00 times as fast, by latency"
+    assert found[1].why == "0.50 times as fast as A, by latency"
     assert str(found[0]) == "A 10 ms alone, 3720 requests/s"
 
 
