@@ -206,9 +206,6 @@ class Network(LoadedNetwork[InferRequest, InferMany, Session]):
 
     client: Client
 
-    def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
-        super().__init__(network, client, pinned)
-
     infer = _network_method(network_plans.infer)
     get_metric = _network_method(network_plans.get_metric)
     get_config = _network_method(network_plans.get_config)

@@ -49,12 +49,7 @@ class LoadedNetwork(Generic[R, M, S]):
             those that share the requests.
     """
 
-    def __init__(
-        self,
-        network: NetworkInfo,
-        client: Any,
-        pinned: str,
-    ) -> None:
+    def __init__(self, client: Any, network: NetworkInfo, *, pinned: str = "") -> None:
         self.client = client
         self.timeout_seconds = client.timeout_seconds
         self.pinned = pinned
