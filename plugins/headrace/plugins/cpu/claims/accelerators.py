@@ -15,6 +15,7 @@ import onnx_ir as ir
 from headrace.plugins.cpu.claims import refusals
 from headrace.runtime.device.compiled_plugin import Support
 from headrace.runtime.network import index_bounds
+from headrace.runtime.network.shapes import operators
 
 CUDA: Final = "CUDAExecutionProvider"
 
@@ -107,7 +108,7 @@ def of_provider(name: str, model: ir.Model) -> Support:
     def reason(node: ir.Node) -> str | None:
         if node.op_identifier() in model.functions:
             return "a function that was not inlined, for DISABLE_TRANSFORMATIONS is set"
-        operator = refusals.operator(node)
+        operator = operators.operator(node)
         rule = rules.get(operator)
         return (
             refusals.reason(node)

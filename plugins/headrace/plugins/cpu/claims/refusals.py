@@ -17,6 +17,7 @@ from onnx import defs
 from headrace.plugins.cpu.claims import predictors, rotary, samples, texts
 from headrace.runtime.network.constants import const_tensor
 from headrace.runtime.network.ranks import TOO_DEEP, exceeds
+from headrace.runtime.network.shapes.operators import operator
 
 RANKS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
     {
@@ -44,11 +45,6 @@ def reason(node: ir.Node) -> str | None:
     rule = _rule(node)
     why = _omitted(node) or _wrong_rank(node) or (rule(node) if rule is not None else None)
     return TOO_DEEP if exceeds(node) else why
-
-
-def operator(node: ir.Node) -> str:
-    """The operator's name, with its domain if that is not ONNX's own."""
-    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
 def has_rule(node: ir.Node) -> bool:

@@ -25,6 +25,7 @@ from headrace.plugins.cpu.claims import contributed, refusals
 from headrace.plugins.cpu.guards import inputs, outputs, products, shapes, windows
 from headrace.plugins.cpu.guards.guard_layers import Guard, GuardContext
 from headrace.runtime.intake.naming import walk
+from headrace.runtime.network.shapes import operators
 
 _NO_SPACE: Final = r"[^\s\x0b\x1c-\x1f\x{85}\pZ]"  # neither Unicode's space nor Python's
 _SCAN_WITHOUT_BATCH: Final = 9
@@ -45,7 +46,7 @@ def guard(model: ir.Model) -> GuardContext:
             made.replace_input_with(0, Guard(made, network).deep(made.inputs[0]))
     for node in nodes:
         guarded = Guard(node, network)
-        operator = refusals.operator(node)
+        operator = operators.operator(node)
         for index, rank in refusals.RANKS.get(operator, {}).items():
             inputs.of_exact_rank(rank, index)(node, guarded)
         if quantized and (rule := _QUANTIZED.get(operator)) is not None:
@@ -66,7 +67,7 @@ def _drop_omitted_inputs(node: ir.Node) -> None:
 
 
 def needs_guard(node: ir.Node) -> bool:
-    operator = refusals.operator(node)
+    operator = operators.operator(node)
     return operator in _RULES or operator in _QUANTIZED or operator in refusals.RANKS
 
 

@@ -16,6 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from headrace.plugins.openvino.claims.attributes import IsFixed, is_constant
+from headrace.runtime.network.shapes.operators import operator
 
 QUANTITIES: Final = frozenset(
     [
@@ -128,18 +129,13 @@ def form_of(node: ir.Node, version: int, is_fixed: IsFixed = is_constant) -> Lay
     used = (value for value in (*node.inputs, *node.outputs) if value is not None and value.name)
     ranks = (len(value.shape) for value in used if value.shape is not None)
     return LayerForm(
-        name_of(node),
+        operator(node),
         schema.since_version if schema else 0,
         f"{','.join(inputs)}>{','.join(outputs)}",
         _constants(node, inputs, is_fixed),
         ",".join(_profile(node, schema)) or _NONE,
         max(ranks, default=0),
     )
-
-
-def name_of(node: ir.Node) -> str:
-    """The operator, with its domain if that is not ONNX's own."""
-    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
 @cache

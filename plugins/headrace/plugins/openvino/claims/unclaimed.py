@@ -10,11 +10,12 @@ from typing import Any, Final
 import onnx_ir as ir
 
 from headrace.plugins.openvino.claims.attributes import is_constant, limit, limit_of_operator
-from headrace.plugins.openvino.claims.forms import form_of, name_of, schema_of
+from headrace.plugins.openvino.claims.forms import form_of, schema_of
 from headrace.plugins.openvino.claims.table import Claims
 from headrace.plugins.openvino.sizes import inferred_anew, likely_shapes, sizing_inputs
 from headrace.runtime.intake.naming import bodies
 from headrace.runtime.network.network import Network
+from headrace.runtime.network.shapes.operators import operator
 from headrace.runtime.system.interruption import wanted
 
 SSE4: Final = "SSE4"  # the capability of a processor that has no AVX to OpenVINO
@@ -142,7 +143,7 @@ def _reason(node: ir.Node, version: int, claims: Claims, fixed: set[ir.Value]) -
     if any(value.type is None for value in used) and not any(bodies(node)):
         # It is behind a layer that is not claimed. The part of the network that HETERO cuts there
         # has a type, and is judged again.
-        name = name_of(node)
+        name = operator(node)
         return None if claims.knows(name) else f"{name} is not claimed"
     if (reason := _unknown(node)) is not None:
         return reason
