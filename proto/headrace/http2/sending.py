@@ -181,11 +181,11 @@ class Sending:
         self._patience.left += SENT_GAIN
         return stream
 
-    def send_head(self, stream: Stream, block: bytes = RESPONSE) -> None:
+    def send_head(self, stream: Stream) -> None:
         """Sends the beginning of a response."""
         if stream.is_open:
             stream.answered = True
-            self._send_block(stream.id, block, end=False)
+            self._send_block(stream.id, RESPONSE, end=False)
 
     def send_message(
         self, stream: Stream, message: Buffer, *, last: bool = False, whole: bool = False
