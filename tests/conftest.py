@@ -40,7 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if _INHERITED.fullmatch(name)]:
         del os.environ[name]
     sys.dont_write_bytecode = False  # half of the time that collecting takes
-    if hasattr(config, "workerinput") and all(Path(each).is_dir() for each in config.args):
+    named = config.getoption("lf", False) or not all(Path(each).is_dir() for each in config.args)
+    if hasattr(config, "workerinput") and not named:
         config.pluginmanager.register(collect_in_turn)
     os.environ["LANG"] = "C.UTF-8"
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # a test may load it before a device forbids it
