@@ -160,7 +160,12 @@ class Timer:
                     self._sleeps_until = -math.inf
                     continue
             for entry in due:
-                try:
-                    entry.callback()
-                except BaseException:  # noqa: BLE001 - one caller's bug must not end every deadline
-                    _log.exception("timer callback failed")
+                _call(entry.callback)
+            del entry  # it would keep what is called until the next deadline
+
+
+def _call(callback: Callable[[], object]) -> None:
+    try:
+        callback()
+    except BaseException:  # noqa: BLE001 - one caller's bug must not end every deadline
+        _log.exception("timer callback failed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -174,6 +175,14 @@ def test_a_callback_that_raises_does_not_keep_others_from_being_called(
     timer.schedule(time.monotonic(), fail)
     timer.schedule(time.monotonic() + 0.01, called.set)
     wait_for(called)
+
+
+def test_what_was_called_is_not_kept(timer: Timer) -> None:
+    gone, owner = threading.Event(), Gate()
+    weakref.finalize(owner, gone.set)
+    timer.schedule(0.0, owner.open)
+    del owner
+    assert gone.wait(PATIENCE_SECONDS)
 
 
 def test_a_cancelled_call_does_not_happen(timer: Timer) -> None:
