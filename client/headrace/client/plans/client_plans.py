@@ -300,8 +300,8 @@ def set_shadow(
     """Gives a share of a network's requests, after their replies, also to another version or
     device, and compares the answers. The server's metrics count what differs.
 
-    With a device, returns when the network is loaded there. A restart of the server does not keep
-    the shadow.
+    With a device, returns when the network is loaded there. A server with a state directory keeps
+    the shadow over a restart.
 
     Args:
         name: the network's name.
