@@ -173,7 +173,7 @@ class Measuring:
             self._kept.write(shapes, found)
         with self._lock:
             self._agenda.measured(shapes, found, time.monotonic(), whole=not self._left_out)
-        note = f"{best} is the fastest: {'; '.join(map(str, rows))}"
+        note = f"{best} serves: {'; '.join(map(str, rows))}"
         self._note(_CHOSE, _CHOSE + note)
         _log.info("network %r: %s", self.name, note)
 

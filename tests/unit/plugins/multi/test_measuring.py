@@ -223,6 +223,7 @@ def test_a_network_that_refuses_the_values_keeps_the_order(rig: Rig) -> None:
     assert serves(network) == ["CPU"]
     assert rows(network)["CPU"]["why"] == "it was not measured: no such token"
     assert not rig.measured
+    assert "measured: CPU serves: CPU: it was not measured: no such token" in network.notes[-1]
 
 
 def test_the_error_of_a_bug_is_in_the_log_and_not_in_the_metric(rig: Rig) -> None:
