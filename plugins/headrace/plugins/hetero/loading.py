@@ -183,7 +183,7 @@ def _others(
             keep()
             return executable
 
-    return Others([*behind], load_on)
+    return Others([*behind], load_on, target.plugin.services.loads)
 
 
 def _ends(network: Network) -> Ends:

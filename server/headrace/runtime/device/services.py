@@ -59,6 +59,9 @@ class Loads(Protocol):
     ) -> Future[T]:
         """Runs a task on one of the threads. Raises as `LoadExecutor.submit`."""
 
+    def load_for_request(self, task: Callable[[], T], asker: Asker) -> Future[T]:
+        """Runs a load that a request waits for. Raises as `LoadExecutor.load_for_request`."""
+
 
 class LoadedEntry(Protocol):
     """A loaded network that somebody holds a reference to."""

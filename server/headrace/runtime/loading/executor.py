@@ -7,7 +7,6 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +20,7 @@ from headrace.runtime.errors import (
     Stopped,
 )
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.keyed_executor import KeyedExecutor
 from headrace.runtime.system.asker import Asker, asking, current_asker
 from headrace.runtime.system.garbage import undisturbed
 from headrace.runtime.system.interruption import interruptible
@@ -32,8 +32,8 @@ _CAPACITY: Final = 256
 _SPARE: Final = 6
 """How many tasks may run beside those that hold a place: tasks that nobody wants, and those of
 identities that have no other running."""
-_CLOSING: Final = 64
-"""How many identities may free something at a time."""
+_IDENTITIES: Final = 64
+"""How many identities may free something at a time, or load something for a request."""
 
 
 @dataclass(eq=False, slots=True)
@@ -127,8 +127,8 @@ class LoadExecutor:
             threads + _SPARE + 1,  # for what begins at once
             thread_name_prefix="headrace-load",
         )
-        self._to_close: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
-        self._closing = ThreadPoolExecutor(_CLOSING, thread_name_prefix="headrace-close")
+        self._closing = KeyedExecutor(_IDENTITIES, "headrace-close")
+        self._for_requests = KeyedExecutor(_IDENTITIES, "headrace-further-load")
 
     def submit(
         self,
@@ -185,14 +185,17 @@ class LoadExecutor:
         Args:
             who: the name of whoever asked for what is freed.
         """
-        future: Future[T] = Future()
-        with self._lock:
-            mine = self._to_close.setdefault(who, deque())
-            mine.append((future, task))
-            if len(mine) == 1:
-                with suppress(RuntimeError):  # there is no thread; one that runs does it
-                    self._closing.submit(self._close, who, mine)
-        return future
+        return self._closing.submit(partial(_run, task), who)
+
+    def load_for_request(self, task: Callable[[], T], asker: Asker) -> Future[T]:
+        """Runs a load that a request waits for, which a load with a place may wait for. It may not
+        wait for such a load itself. Those of an asker run one after the other.
+
+        Raises:
+            RuntimeError: the executor has stopped, or the system has no thread.
+        """
+        work = partial(copy_context().run, _run, partial(_asking, asker, task))
+        return self._for_requests.submit(work, asker.name)
 
     @property
     def is_busy(self) -> bool:
@@ -212,7 +215,8 @@ class LoadExecutor:
     def stop(self) -> None:
         """Stops loading, and also waits for the networks that are being closed."""
         self.stop_loading()
-        self._closing.shutdown()
+        self._for_requests.stop()
+        self._closing.stop()
 
     def _check_room(self, who: str) -> None:
         """
@@ -228,7 +232,7 @@ class LoadExecutor:
         if not who:
             return
         mine = sum(task.who == who for task in self._tasks.values())
-        mine += len(self._to_close.get(who, ()))
+        mine += self._closing.waiting(who)
         if mine > free:
             raise ResourceExhausted(
                 f"{mine} of your loads, queries and unloads are waiting, as many as one client may "
@@ -320,22 +324,6 @@ class LoadExecutor:
             task.future.set_exception(token.error)
         self._begin()
 
-    def _close(self, who: str, mine: deque[tuple[Future[Any], Callable[[], Any]]]) -> None:
-        """Frees what an identity has to free, until that is all."""
-        while mine:
-            future, task = mine[0]
-            try:
-                result = _run(task)
-            except Exception as error:  # noqa: BLE001 - whoever waits for the future gets it
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-            del future, task
-            with self._lock:
-                mine.popleft()
-                if not mine:
-                    del self._to_close[who]
-
     def _leave(self, task: _Task) -> None:
         """Makes room for another task. Nobody has heard yet that this one has ended."""
         with self._lock:
@@ -346,6 +334,11 @@ class LoadExecutor:
 
 def _heeding(token: CancelToken, asker: Asker, task: Callable[[], T]) -> T:
     with asking(asker), interruptible(token):
+        return task()
+
+
+def _asking(asker: Asker, task: Callable[[], T]) -> T:
+    with asking(asker):
         return task()
 
 

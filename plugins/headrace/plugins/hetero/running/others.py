@@ -11,12 +11,14 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.services import Loads
 from headrace.runtime.errors import Cancelled, HeadraceError, ResourceExhausted
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.system.asker import asking, current_asker
+from headrace.runtime.system.asker import current_asker
 from headrace.runtime.system.graph_memory import free_graphs
 from headrace.runtime.virtual.networks import catch_up, set_known
 
@@ -46,15 +48,18 @@ class Others:
     Args:
         devices: the names of the further devices, in the order of the list.
         load: loads the subgraph on one of them, or raises a HeadraceError.
+        loads: the threads for this; None if there are no further devices.
     """
 
     def __init__(
         self,
         devices: Sequence[str] = (),
         load: Callable[[str, CancelToken], ExecutableNetwork] | None = None,
+        loads: Loads | None = None,
     ) -> None:
         self._devices = tuple(devices)
         self._load = load
+        self._loads = loads
         self._asker = current_asker()
         self._token = CancelToken()
         self._lock = threading.Lock()
@@ -75,11 +80,9 @@ class Others:
             if waits:
                 self._waiting.setdefault(rank, []).append(then)
         if starts:
-            loading = threading.Thread(
-                target=self._load_on, args=(rank,), name="headrace-hetero-load", daemon=True
-            )
+            assert self._loads is not None
             try:
-                loading.start()
+                self._loads.load_for_request(partial(self._load_on, rank), self._asker)
             except RuntimeError:  # the system has no thread; a later request may have one
                 with self._lock:
                     left = self._waiting.pop(rank)
@@ -114,8 +117,7 @@ class Others:
         lasts = True
         try:
             assert load is not None, "a job after close"
-            with asking(self._asker):
-                other = Other(rank, device, load(device, self._token))
+            other = Other(rank, device, load(device, self._token))
         except HeadraceError as error:
             _log.warning("a subgraph was not loaded on %s, too: %s", device, error)
             lasts = not isinstance(error, ResourceExhausted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from queue import SimpleQueue
 
 import numpy as np
@@ -23,7 +23,9 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Outcome
+from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.network.values import Value
+from headrace.runtime.system.asker import Asker, asking
 from headrace.runtime.virtual.flow import Ends
 from tests.support.fake_device import FakeDevice, Outcomes, fake_device, identity_network
 from tests.support.gate import Gate
@@ -75,10 +77,17 @@ def ask(network: HeteroNetwork) -> Job:
     return job
 
 
+@pytest.fixture
+def executor() -> Iterator[LoadExecutor]:
+    made = LoadExecutor()
+    yield made
+    made.stop()
+
+
 NOT_THESE = InvalidArgument("not these values", field="inputs")
 
 
-def test_the_next_device_serves_what_the_first_one_refuses() -> None:
+def test_the_next_device_serves_what_the_first_one_refuses(executor: LoadExecutor) -> None:
     with fake_device() as device:
         loads: list[str] = []
 
@@ -86,13 +95,15 @@ def test_the_next_device_serves_what_the_first_one_refuses() -> None:
             loads.append(name)
             return Stub(device, passing)
 
-        made = network(Stub(device, refusing(NOT_THESE)), Others(["SECOND", "THIRD"], load), device)
+        made = network(
+            Stub(device, refusing(NOT_THESE)), Others(["SECOND", "THIRD"], load, executor), device
+        )
         for _ in range(3):
             assert ask(made).outcome is Outcome.COMPLETED
         assert loads == ["SECOND"]
 
 
-def test_a_device_that_does_not_load_it_is_passed_over_for_good() -> None:
+def test_a_device_that_does_not_load_it_is_passed_over_for_good(executor: LoadExecutor) -> None:
     with fake_device() as device:
         loads: list[str] = []
 
@@ -102,42 +113,50 @@ def test_a_device_that_does_not_load_it_is_passed_over_for_good() -> None:
                 raise InvalidModel("not this network", field="model")
             return Stub(device, passing)
 
-        made = network(Stub(device, refusing(NOT_THESE)), Others(["SECOND", "THIRD"], load), device)
+        made = network(
+            Stub(device, refusing(NOT_THESE)), Others(["SECOND", "THIRD"], load, executor), device
+        )
         for _ in range(2):
             assert ask(made).outcome is Outcome.COMPLETED
         assert loads == ["SECOND", "THIRD"]
 
 
 @pytest.mark.parametrize("bug", [ValueError("a bug"), InvalidModel("refused", field="model")])
-def test_if_no_device_is_left_the_request_has_its_own_error(bug: Exception) -> None:
+def test_if_no_device_is_left_the_request_has_its_own_error(
+    executor: LoadExecutor, bug: Exception
+) -> None:
     def load(name: str, _: CancelToken) -> ExecutableNetwork:
         raise bug
 
     with fake_device() as device:
-        job = ask(network(Stub(device, refusing(NOT_THESE)), Others(["SECOND"], load), device))
+        job = ask(
+            network(Stub(device, refusing(NOT_THESE)), Others(["SECOND"], load, executor), device)
+        )
         assert isinstance(job.error, InvalidArgument)
         assert job.error.message == "subgraph 1 of 1 on FIRST: not these values"
 
 
-def test_if_no_device_takes_it_the_last_one_says_why() -> None:
+def test_if_no_device_takes_it_the_last_one_says_why(executor: LoadExecutor) -> None:
     with fake_device() as device:
         last = InvalidArgument("not here either", field="inputs")
-        others = Others(["SECOND"], lambda name, _: Stub(device, refusing(last)))
+        others = Others(["SECOND"], lambda name, _: Stub(device, refusing(last)), executor)
         job = ask(network(Stub(device, refusing(NOT_THESE)), others, device))
         assert isinstance(job.error, InvalidArgument)
         assert job.error.message == "subgraph 1 of 1 on SECOND: not here either"
 
 
 @pytest.mark.parametrize("error", [Internal("a bug"), Unavailable("its process has ended")])
-def test_a_device_that_has_a_bug_or_is_down_is_not_replaced(error: HeadraceError) -> None:
+def test_a_device_that_has_a_bug_or_is_down_is_not_replaced(
+    executor: LoadExecutor, error: HeadraceError
+) -> None:
     with fake_device() as device:
-        others = Others(["SECOND"], lambda name, _: Stub(device, passing))
+        others = Others(["SECOND"], lambda name, _: Stub(device, passing), executor)
         job = ask(network(Stub(device, refusing(error)), others, device))
         assert type(job.error) is type(error)
         assert not others.loaded()
 
 
-def test_requests_that_come_during_the_load_wait_for_it() -> None:
+def test_requests_that_come_during_the_load_wait_for_it(executor: LoadExecutor) -> None:
     with fake_device() as device:
         gate, found = Gate(), SimpleQueue[Other | None]()
         loads: list[str] = []
@@ -147,7 +166,7 @@ def test_requests_that_come_during_the_load_wait_for_it() -> None:
             gate()
             return Stub(device, passing)
 
-        others = Others(["SECOND"], load)
+        others = Others(["SECOND"], load, executor)
         for _ in range(3):
             others.after(0, found.put)
         gate.await_arrivals()
@@ -159,7 +178,31 @@ def test_requests_that_come_during_the_load_wait_for_it() -> None:
         assert loads == ["SECOND"]
 
 
-def test_a_device_that_loads_later_has_the_keys_that_were_set_before_and_meanwhile() -> None:
+def test_an_identity_loads_one_subgraph_at_a_time_and_keeps_no_other_one_waiting(
+    executor: LoadExecutor,
+) -> None:
+    gates = [Gate(), Gate(), Gate()]
+    found = SimpleQueue[Other | None]()
+    with fake_device() as device:
+        for who, gate in zip(("eve", "eve", "bob"), gates, strict=True):
+
+            def load(*_: object, gate: Gate = gate) -> ExecutableNetwork:
+                gate()
+                return Stub(device, passing)
+
+            with asking(Asker(who)):
+                Others(["SECOND"], load, executor).after(0, found.put)
+        gates[0].await_arrivals()
+        gates[2].await_arrivals()
+        assert not gates[1].most_inside
+        for gate in gates:
+            gate.open()
+        assert all(found.get(timeout=PATIENCE_SECONDS) for _ in gates)
+
+
+def test_a_device_that_loads_later_has_the_keys_that_were_set_before_and_meanwhile(
+    executor: LoadExecutor,
+) -> None:
     with fake_device() as device:
         gate, found = Gate(), SimpleQueue[Other | None]()
 
@@ -167,7 +210,7 @@ def test_a_device_that_loads_later_has_the_keys_that_were_set_before_and_meanwhi
             gate()
             return Stub(device, passing)
 
-        others = Others(["SECOND"], load)
+        others = Others(["SECOND"], load, executor)
         first = network(Stub(device, passing), others, device)
         first.set_config({"EXECUTION_TIMEOUT": "3"})
         others.after(0, found.put)
@@ -182,6 +225,7 @@ def test_a_device_that_loads_later_has_the_keys_that_were_set_before_and_meanwhi
 
 
 def test_a_request_without_a_thread_for_the_load_ends_and_a_later_one_loads(
+    executor: LoadExecutor,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(_: threading.Thread) -> None:
@@ -189,7 +233,7 @@ def test_a_request_without_a_thread_for_the_load_ends_and_a_later_one_loads(
 
     with fake_device() as device:
         found = SimpleQueue[Other | None]()
-        others = Others(["SECOND"], lambda name, _: Stub(device, passing))
+        others = Others(["SECOND"], lambda name, _: Stub(device, passing), executor)
         with monkeypatch.context() as exhausted:
             exhausted.setattr(threading.Thread, "start", refuse)
             others.after(0, found.put)
@@ -198,7 +242,7 @@ def test_a_request_without_a_thread_for_the_load_ends_and_a_later_one_loads(
         assert found.get(timeout=PATIENCE_SECONDS) is not None
 
 
-def test_what_was_loaded_is_closed_with_the_network() -> None:
+def test_what_was_loaded_is_closed_with_the_network(executor: LoadExecutor) -> None:
     with fake_device() as device:
         second, tokens = Stub(device, passing), list[CancelToken]()
 
@@ -206,7 +250,8 @@ def test_what_was_loaded_is_closed_with_the_network() -> None:
             tokens.append(token)
             return second
 
-        made = network(Stub(device, refusing(NOT_THESE)), Others(["SECOND"], load), device)
+        others = Others(["SECOND"], load, executor)
+        made = network(Stub(device, refusing(NOT_THESE)), others, device)
         assert ask(made).outcome is Outcome.COMPLETED
         made.close()
         assert second.closed
