@@ -183,7 +183,8 @@ def _others(
             keep()
             return executable
 
-    return Others([*behind], load_on, target.plugin.services.loads)
+    loads = target.plugin.services.loads
+    return Others([*behind] if loads is not None else [], load_on, loads)
 
 
 def _ends(network: Network) -> Ends:
