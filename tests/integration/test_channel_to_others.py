@@ -40,7 +40,10 @@ SERVERS: dict[str, Callable[[Path], AbstractContextManager[Served]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=[*SERVERS, *NAMES])
+AIO = pytest.param("grpc.aio", marks=pytest.mark.long)  # the core in C++ of grpcio's other server
+
+
+@pytest.fixture(scope="module", params=["grpcio", AIO, "C++", *NAMES])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A server, or grpcio's behind a proxy."""
     folder = tmp_path_factory.mktemp("server")

@@ -13,6 +13,7 @@ PYTHON = REPOSITORY / ".venv-clients/bin/python"
 SECONDS = 600
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not PYTHON.exists(), reason="`make test-clients` makes their environment")
 def test_tritonclient_works_as_it_is() -> None:
     command = [str(PYTHON), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
