@@ -176,7 +176,7 @@ class SplitContest:
             split.seconds = statistics.median(took)
             figures.append(f"{split.name} {split.seconds * 1e3:.3g} ms")
         self._chosen = splits[fastest(found, counts)]
-        self.note(f"the fastest split is kept ({self._chosen.name}): {'; '.join(figures)}")
+        self.note(f"the split ({self._chosen.name}) is kept; measured: {'; '.join(figures)}")
 
     def _heed(self) -> None:
         if self._in_time.error is not None:
