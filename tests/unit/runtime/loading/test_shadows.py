@@ -246,7 +246,6 @@ def test_a_shadow_whose_run_does_not_end_keeps_no_other_one_waiting(
 ) -> None:
     monkeypatch.setattr(comparison, "_RUN_SECONDS", 0.1)
     monkeypatch.setattr(comparison, "_PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(queue, "_PAUSES", 0)  # while that run goes on, the server is not quiet
     Hooked.opened.clear()
     for name, device in (("m@a", "HOOK"), ("m@b", "TEMPLATE")):
         served.load("1", name=name)
@@ -254,10 +253,12 @@ def test_a_shadow_whose_run_does_not_end_keeps_no_other_one_waiting(
         served.core.set_shadow(name, Shadow("2", percent=ALL))
     served.infer(1, "m@a")
     served.become("m@a", failed=1)
-    served.infer(1, "m@a")
-    served.become("m@a", failed=1, dropped=1)
+    served.infer(1, "m@a")  # waits: its tenant has used much time
     served.infer(1, "m@b")
     served.become("m@b", equal=1)
+    assert served.counts("m@a") == {("failed",): 1}
+    served.core.shadows._queue._spare_time._due.clear()
+    served.become("m@a", failed=1, dropped=1)
     Hooked.opened.set()
     eventually(lambda: not served.core.networks.find("m@a", "2").references, "the end of the run")
 
@@ -581,6 +582,17 @@ def test_on_a_server_that_is_never_quiet_shadows_get_one_part_of_400_of_the_time
     spare.used(0.0, 0.5)
     assert not spare.is_here(200.0, 50_000, 49_999)
     assert spare.is_here(200.5, 51_000, 50_999)
+
+
+def test_a_tenant_that_has_used_its_time_keeps_no_other_one_waiting() -> None:
+    spare = queue.SpareTime()
+    spare.used(0.0, 10.0, "eve")
+    assert not spare.is_here(4009.0, 9, 8, "eve")
+    assert spare.is_here(11.0, 9, 8, "bob")
+    for number in range(9):  # of so many, all together get one part in a hundred
+        spare.used(10.0, 10.1, f"tenant {number}")
+    assert not spare.is_here(109.0, 9, 8, "tenant 8")
+    assert spare.is_here(111.0, 9, 8, "tenant 8")
 
 
 def test_the_server_stops_while_a_shadow_runs(served: Served) -> None:
