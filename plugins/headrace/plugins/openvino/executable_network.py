@@ -133,7 +133,9 @@ class OpenVinoNetwork(ExecutableNetwork):
         self._precision: str = config[INFERENCE_PRECISION_HINT]
         self._sizing = sizing_inputs(network)
         budget = None if self._waits else CompileBudget()
-        self._shapes: ShapeTable[Key, HeldNetwork] = ShapeTable(config[COMPILED_SHAPES], budget)
+        self._shapes: ShapeTable[Key, HeldNetwork] = ShapeTable(
+            config[COMPILED_SHAPES], budget, len(network.inputs)
+        )
         self._ready = threading.Lock()
         self._is_fixed = False
         self._asker = current_asker()

@@ -39,7 +39,9 @@ _MOST_TRIAL_SECONDS: Final = 5.0
 MISFITS: Final = 8
 """So many requests in a row that hold values which OpenVINO may get wrong leave a shape to CPU."""
 _REMEMBERED: Final = 4096
-"""The most shapes of a network that are remembered."""
+"""The most tuples of shapes of a network that are remembered."""
+_INPUTS: Final = 16
+"""With more inputs fewer are remembered, because a tuple has a shape for each."""
 _SHARE: Final = 0.25
 _SAVED_SECONDS: Final = 10.0
 
@@ -137,10 +139,13 @@ class ShapeTable(Generic[_K, _C]):
         most: how many compilations are kept. The one that was used least recently goes first.
         budget: the time for compiles; None for no limit. Then every compilation stays that
             answers as CPU does.
+        inputs: how many the network has.
     """
 
-    def __init__(self, most: int, budget: CompileBudget | None) -> None:
+    def __init__(self, most: int, budget: CompileBudget | None, inputs: int = 1) -> None:
         self._most = most
+        fewer = _REMEMBERED * _INPUTS // max(inputs, _INPUTS)
+        self._remembered = max(fewer, most + 1)
         self._budget = budget
         self._lock = threading.Lock()
         self._shapes: OrderedDict[_K, _Shape[_C]] = OrderedDict()
@@ -320,7 +325,7 @@ class ShapeTable(Generic[_K, _C]):
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = _Shape()
-            if len(self._shapes) > _REMEMBERED:
+            if len(self._shapes) > self._remembered:
                 oldest = (k for k, each in self._shapes.items() if each.compilation is None)
                 del self._shapes[next(oldest)]
         self._shapes.move_to_end(key)

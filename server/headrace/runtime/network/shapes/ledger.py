@@ -24,6 +24,8 @@ from headrace.runtime.network.shapes.formulas import (
 _REMEMBERED: Final = 1024
 """The most tuples of shapes of a network whose verdict is remembered. A tuple takes some hundred
 bytes; judging one again takes less than a millisecond."""
+_INPUTS: Final = 16
+"""With more inputs fewer are remembered, because a tuple has a shape for each."""
 
 Holds: TypeAlias = Callable[[int, int], bool]
 _Key: TypeAlias = tuple[tuple[int, ...], ...]
@@ -115,7 +117,7 @@ class Ledger:
                 self._verdicts.move_to_end(key)
             except KeyError:
                 verdict = self._verdicts[key] = self.judge(key)
-                if len(self._verdicts) > _REMEMBERED:
+                if len(self._verdicts) > max(1, _REMEMBERED * _INPUTS // max(len(key), _INPUTS)):
                     self._verdicts.popitem(last=False)
         if verdict is not None:
             raise InvalidArgument(

@@ -241,6 +241,14 @@ def test_shapes_without_end_are_forgotten_and_compilations_are_not() -> None:
     assert shapes.ask("a").compilation
 
 
+@pytest.mark.parametrize(("inputs", "most"), [(16, 4096), (1024, 64), (10**6, 3)])
+def test_fewer_shapes_are_remembered_of_a_network_with_many_inputs(inputs: int, most: int) -> None:
+    shapes = Table(2, None, inputs)
+    for number in range(5000):
+        shapes.ask(str(number))
+    assert len(shapes._shapes) == most
+
+
 def test_without_a_budget_a_slower_compilation_stays() -> None:
     shapes = Table(2, None)
     compiled(shapes, "a")

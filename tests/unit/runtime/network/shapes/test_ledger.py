@@ -76,6 +76,17 @@ def test_the_shapes_that_were_used_least_recently_are_forgotten(
     assert judge.mock_calls == [mock.call(((1, columns),)) for columns in (6, 7, 8, 7)]
 
 
+def test_fewer_verdicts_are_remembered_of_a_network_with_many_inputs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = judging()
+    monkeypatch.setattr(given._program, "inputs", ("x",) * 512)
+    monkeypatch.setattr(given, "judge", lambda _: None)
+    for columns in range(100):
+        given.check({"x": np.ones((1, columns))})
+    assert len(given._verdicts) == 32
+
+
 def test_only_inputs_that_a_requirement_speaks_of_count() -> None:
     judging().check({"x": np.ones((2, 3)), "z": None})
 
