@@ -188,8 +188,9 @@ class Core:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
             The future raises what `Plugin.load_network` and `network` raise.
         """
-        device, idle_seconds = self._resolve(request.device), self._idle_seconds(request, owner)
+        device = self._resolve(request.device)
         tenancy = self._tenancy(network, device, owner, residence, asker)
+        idle_seconds = self._idle_seconds(request, tenancy)
         load = self._begin_load(request, network, device, tenancy, replace=replace, on_disk=on_disk)
         self.idle.watch(request, idle_seconds)
         return load
@@ -204,8 +205,9 @@ class Core:
     ) -> NetworkEntry:
         """Lists a network on the disk that its first request loads. Arguments and errors are those
         of `load_network`."""
-        device, idle_seconds = self._resolve(request.device), self._idle_seconds(request, owner)
-        known = self.life.know(request, self._tenancy(network, device, owner, residence))
+        tenancy = self._tenancy(network, self._resolve(request.device), owner, residence)
+        idle_seconds = self._idle_seconds(request, tenancy)
+        known = self.life.know(request, tenancy)
         self.idle.watch(request, idle_seconds)
         return known
 
@@ -226,7 +228,7 @@ class Core:
         to = DeviceName.parse(device or blob.device, field="device" if device else "blob")
         kept = {key: text for key, text in blob.config.items() if key != "DEVICE_ID" or not to.id}
         request = LoadRequest(name, to, {**kept, **config}, blob_options(blob), "import")
-        resolved, idle_seconds = self._resolve(request.device), self._idle_seconds(request, None)
+        resolved = self._resolve(request.device)
 
         def compile_network(entry: NetworkEntry) -> ExecutableNetwork:
             notes = why_not_native(blob, self.plugins.plugin(resolved.type), request.device)
@@ -238,13 +240,15 @@ class Core:
         def read() -> Network:
             return self.models.from_bytes(blob.network[0])
 
+        tenancy = self._tenancy(read, resolved)
+        idle_seconds = self._idle_seconds(request, tenancy)
         span = self._load_span(request, replace)
         load = self.life.load(
             request,
             read,
             compile_network,
             replace=replace,
-            tenancy=self._tenancy(read, resolved),
+            tenancy=tenancy,
             span=span,
             budgets=self._budgets(resolved),
         )
@@ -521,12 +525,12 @@ class Core:
             there.set_result(entry)
             return there
 
-    def _idle_seconds(self, request: LoadRequest, owner: object) -> float:
-        return 0.0 if self._why_it_stays(owner) else idle.idle_seconds(request.config)
+    def _idle_seconds(self, request: LoadRequest, tenancy: Tenancy) -> float:
+        return 0.0 if self._why_it_stays(tenancy) else idle.idle_seconds(request.config)
 
-    def _why_it_stays(self, owner: object) -> str:
+    def _why_it_stays(self, tenancy: Tenancy) -> str:
         """Why a network stays that nobody uses; empty if it may be unloaded."""
-        if owner is not None:
+        if tenancy.again is not None and not tenancy.residence.of_client:
             return "the network is of the model repository"
         shared = self.store is not None and self.store.shared
         return "this server is a replica of a cluster" if shared else ""
@@ -582,7 +586,7 @@ class Core:
         """
         options = replace(request.options, members=device.members)
         said, told = replicas.split(request.config, alone=not (self.store and self.store.shared))
-        said, also_told = idle.split(said, stays=self._why_it_stays(entry.tenancy.owner))
+        said, also_told = idle.split(said, stays=self._why_it_stays(entry.tenancy))
 
         def load(config: Mapping[str, str]) -> ExecutableNetwork:
             own = checked_for(config, request.device)

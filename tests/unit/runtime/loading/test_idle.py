@@ -13,7 +13,7 @@ from headrace.runtime.core import Core
 from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.loading.entry import NetworkEntry, NetworkState, Tenancy
+from headrace.runtime.loading.entry import USUAL, NetworkEntry, NetworkState, Residence, Tenancy
 from headrace.runtime.loading.idle import IdleNetworks
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.transform.options import LoadRequest
@@ -168,9 +168,17 @@ def core() -> Iterator[Core]:
     core.stop()
 
 
-def load(core: Core, name: str, value: str, owner: object = None) -> NetworkEntry:
+def load(
+    core: Core,
+    name: str,
+    value: str,
+    owner: object = None,
+    residence: Residence | None = None,
+) -> NetworkEntry:
     request = LoadRequest(name, DeviceName.parse("HOOK"), {"UNLOAD_AFTER_IDLE": value})
-    begun = core.load_network(request, lambda: networks.add().network, owner=owner)
+    begun = core.load_network(
+        request, lambda: networks.add().network, owner=owner, residence=residence
+    )
     return begun.result(PATIENCE_SECONDS)
 
 
@@ -197,14 +205,19 @@ def test_an_imported_network_is_unloaded_too(core: Core) -> None:
 
 
 def test_a_network_of_the_repository_stays_and_says_so(core: Core) -> None:
-    entry = load(core, "m", "0.01", owner="repository")
+    entry = load(core, "m", "0.01", owner="repository", residence=USUAL)
     assert entry.executable is not None
     assert any("UNLOAD_AFTER_IDLE has no effect" in each for each in entry.executable.notes)
     assert not core.idle._watched
 
 
-@pytest.mark.parametrize("owner", [None, "repository"])
+def test_a_client_s_own_network_from_the_repository_is_unloaded(core: Core) -> None:
+    load(core, "m", "0.01", owner="its versions")
+    eventually(lambda: not names(core), "the unload")
+
+
+@pytest.mark.parametrize("residence", [None, USUAL])
 @pytest.mark.parametrize("value", ["-1", "soon", "inf"])
-def test_a_bad_value_is_refused(core: Core, value: str, owner: object) -> None:
+def test_a_bad_value_is_refused(core: Core, value: str, residence: Residence | None) -> None:
     with pytest.raises(InvalidArgument, match="UNLOAD_AFTER_IDLE"):
-        load(core, "m", value, owner)
+        load(core, "m", value, residence=residence)
