@@ -96,7 +96,7 @@ demo: $(SERVER) $(MAGIKA)
 test: CHOSEN := 'not long'
 test-long: CHOSEN := long
 test test-long: $(INSTALLED) $(MAGIKA) $(SMALL_ZOO)
-	@$(BIN)/pytest -m $(CHOSEN) --numprocesses $$(n=$$(nproc); echo $$((n > 8 ? 10 : n + 2))) --dist loadfile --no-loadscope-reorder -o console_output_style=classic $(ARGS)
+	@$(BIN)/pytest -m $(CHOSEN) --numprocesses $$(n=$$(nproc); echo $$((n > 8 ? 10 : n + 2))) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-cuda:
 	@scripts/test_cuda.sh $(ARGS)

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from tests.support import collect_in_turn
 from tests.support.forked import programs_forked
 
 # What would change what the programs say or do; tests that mean one of these set it themselves.
@@ -39,10 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if _INHERITED.fullmatch(name)]:
         del os.environ[name]
-    sys.dont_write_bytecode = False  # half of the time that collecting takes
-    named = config.getoption("lf", False) or not all(Path(each).is_dir() for each in config.args)
-    if hasattr(config, "workerinput") and not named:
-        config.pluginmanager.register(collect_in_turn)
+    sys.dont_write_bytecode = False  # half of the time that collecting takes, in each process
     os.environ["LANG"] = "C.UTF-8"
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # a test may load it before a device forbids it
     if config.getoption("--front-end") != "native":
@@ -71,10 +67,20 @@ def short_folder() -> Iterator[Path]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collects without the garbage collector, which would go through all that is there again and
-    again."""
+    again. Before that, each process of xdist compiles its share of the files: all of them collect
+    everything, so each would compile all files where none is compiled yet."""
     gc.disable()
+    worker = getattr(session.config, "workerinput", None)
+    if worker is not None:
+        folders = [session.config.invocation_params.dir / each for each in session.config.args]
+        files = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
+        share = int(worker["workerid"].removeprefix("gw"))
+        for file in files[share :: worker["workercount"]]:
+            name = ".".join(file.relative_to(session.config.rootpath).with_suffix("").parts)
+            with suppress(Exception, pytest.skip.Exception):  # the collection meets it again
+                import_module(name)
     try:
         return (yield)
     finally:
@@ -115,15 +121,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
         text = (config.rootpath / file).read_text(encoding="utf-8")
         return "backend cases" if _COLLECTS.search(text) else file
 
-    assign = scheduling._assign_work_unit
-
-    def assign_two(node: Any) -> None:
-        """Without a second file, a process waits for what comes after its first one."""
-        assign(node)
-        if scheduling._pending_of(scheduling.assigned_work[node]) < 2:
-            scheduling._reschedule(node)
-
-    scheduling._assign_work_unit = assign_two
     scheduling._split_scope = lambda test: scope(test.partition("::")[0])
     return scheduling
 
