@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, ClassVar
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -261,6 +262,23 @@ def test_a_shadow_whose_run_does_not_end_keeps_no_other_one_waiting(
     served.become("m@a", failed=1, dropped=1)
     Hooked.opened.set()
     eventually(lambda: not served.core.networks.find("m@a", "2").references, "the end of the run")
+
+
+def test_a_shadow_that_cannot_be_asked_is_given_back_and_asked_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.load("1")
+    served.load("2")
+    served.shadow("2")
+    entry = served.core.networks.find("m", "2")
+    assert entry.executable is not None
+    with monkeypatch.context() as broken:
+        submit = mock.Mock(side_effect=RuntimeError("a bug"))
+        broken.setattr(entry.executable.behind, "submit", submit)
+        served.infer()
+        eventually(lambda: submit.called and not entry.references, "the end of the request")
+    served.infer()
+    served.become("m", equal=1)
 
 
 def test_a_network_on_another_device_is_loaded_there_until_the_shadow_ends(

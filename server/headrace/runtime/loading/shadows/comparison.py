@@ -90,7 +90,7 @@ def compare(
         give_back()
         return DROPPED
     job = _run(sample, entry, network, token.child(), idle, give_back)
-    if not idle.is_set():
+    if job is None:
         return ShadowOutcome("failed", f"a run goes on {_PATIENCE_SECONDS:g} s after its cancel")
     if isinstance(job.error, Cancelled | DeadlineExceeded | Unavailable | QueueFull):
         return DROPPED
@@ -115,8 +115,8 @@ def _run(
     token: CancelToken,
     idle: threading.Event,
     give_back: Callable[[], object],
-) -> Job:
-    """The request on the shadow, which has ended if `idle` is set."""
+) -> Job | None:
+    """The request's end on the shadow; None if it goes on after its cancel."""
 
     def ended(_: Job) -> None:
         token.close()
@@ -137,8 +137,9 @@ def _run(
     idle.clear()
     try:
         network.submit(job)
-    except HeadraceError as error:
-        job.error = error
+    except Exception as error:
         ended(job)
-    idle.wait(_RUN_SECONDS + _PATIENCE_SECONDS)
-    return job
+        if not isinstance(error, HeadraceError):
+            raise
+        job.error = error
+    return job if idle.wait(_RUN_SECONDS + _PATIENCE_SECONDS) else None
