@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from headrace.runtime.network.shapes.ledger import most_remembered
 from headrace.runtime.virtual.timing import compare
 
 COMPILING: Final = "compiling"
@@ -40,8 +41,6 @@ MISFITS: Final = 8
 """So many requests in a row that hold values which OpenVINO may get wrong leave a shape to CPU."""
 _REMEMBERED: Final = 4096
 """The most tuples of shapes of a network that are remembered."""
-_INPUTS: Final = 16
-"""With more inputs fewer are remembered, because a tuple has a shape for each."""
 _SHARE: Final = 0.25
 _SAVED_SECONDS: Final = 10.0
 
@@ -144,8 +143,7 @@ class ShapeTable(Generic[_K, _C]):
 
     def __init__(self, most: int, budget: CompileBudget | None, inputs: int = 1) -> None:
         self._most = most
-        fewer = _REMEMBERED * _INPUTS // max(inputs, _INPUTS)
-        self._remembered = max(fewer, most + 1)
+        self._remembered = max(most_remembered(_REMEMBERED, inputs), most + 1)
         self._budget = budget
         self._lock = threading.Lock()
         self._shapes: OrderedDict[_K, _Shape[_C]] = OrderedDict()

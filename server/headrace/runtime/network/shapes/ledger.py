@@ -25,10 +25,15 @@ _REMEMBERED: Final = 1024
 """The most tuples of shapes of a network whose verdict is remembered. A tuple takes some hundred
 bytes; judging one again takes less than a millisecond."""
 _INPUTS: Final = 16
-"""With more inputs fewer are remembered, because a tuple has a shape for each."""
 
 Holds: TypeAlias = Callable[[int, int], bool]
 _Key: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+def most_remembered(most: int, inputs: int) -> int:
+    """How many tuples of shapes are remembered at most. Of a network with many inputs they are
+    fewer, because a tuple has a shape for each."""
+    return max(1, most * _INPUTS // max(inputs, _INPUTS))
 
 
 class Requirement(NamedTuple):
@@ -117,7 +122,7 @@ class Ledger:
                 self._verdicts.move_to_end(key)
             except KeyError:
                 verdict = self._verdicts[key] = self.judge(key)
-                if len(self._verdicts) > max(1, _REMEMBERED * _INPUTS // max(len(key), _INPUTS)):
+                if len(self._verdicts) > most_remembered(_REMEMBERED, len(key)):
                     self._verdicts.popitem(last=False)
         if verdict is not None:
             raise InvalidArgument(
