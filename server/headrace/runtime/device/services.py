@@ -59,7 +59,7 @@ class Loads(Protocol):
     ) -> Future[T]:
         """Runs a task on one of the threads. Raises as `LoadExecutor.submit`."""
 
-    def load_for_request(self, task: Callable[[], T], asker: Asker) -> Future[T]:
+    def load_for_request(self, task: Callable[[], T], who: str) -> Future[T]:
         """Runs a load that a request waits for. Raises as `LoadExecutor.load_for_request`."""
 
 

@@ -187,15 +187,17 @@ class LoadExecutor:
         """
         return self._closing.submit(partial(_run, task), who)
 
-    def load_for_request(self, task: Callable[[], T], asker: Asker) -> Future[T]:
+    def load_for_request(self, task: Callable[[], T], who: str) -> Future[T]:
         """Runs a load that a request waits for, which a load with a place may wait for. It may not
-        wait for such a load itself. Those of an asker run one after the other.
+        wait for such a load itself.
+
+        Args:
+            who: the name of whoever asked for what is loaded. Its loads run one after the other.
 
         Raises:
             RuntimeError: the executor has stopped, or the system has no thread.
         """
-        work = partial(copy_context().run, _run, partial(_asking, asker, task))
-        return self._for_requests.submit(work, asker.name)
+        return self._for_requests.submit(partial(_run, task), who)
 
     @property
     def is_busy(self) -> bool:
@@ -334,11 +336,6 @@ class LoadExecutor:
 
 def _heeding(token: CancelToken, asker: Asker, task: Callable[[], T]) -> T:
     with asking(asker), interruptible(token):
-        return task()
-
-
-def _asking(asker: Asker, task: Callable[[], T]) -> T:
-    with asking(asker):
         return task()
 
 

@@ -18,7 +18,7 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.services import Loads
 from headrace.runtime.errors import Cancelled, HeadraceError, ResourceExhausted
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.system.asker import current_asker
+from headrace.runtime.system.asker import asking, current_asker
 from headrace.runtime.system.graph_memory import free_graphs
 from headrace.runtime.virtual.networks import catch_up, set_known
 
@@ -82,7 +82,7 @@ class Others:
         if starts:
             assert self._loads is not None
             try:
-                self._loads.load_for_request(partial(self._load_on, rank), self._asker)
+                self._loads.load_for_request(partial(self._load_on, rank), self._asker.name)
             except RuntimeError:  # the system has no thread; a later request may have one
                 with self._lock:
                     left = self._waiting.pop(rank)
@@ -117,7 +117,8 @@ class Others:
         lasts = True
         try:
             assert load is not None, "a job after close"
-            other = Other(rank, device, load(device, self._token))
+            with asking(self._asker):
+                other = Other(rank, device, load(device, self._token))
         except HeadraceError as error:
             _log.warning("a subgraph was not loaded on %s, too: %s", device, error)
             lasts = not isinstance(error, ResourceExhausted)
