@@ -17,7 +17,7 @@ from headrace.plugins.multi.device_list import Candidate, Failure, Policy, read_
 from headrace.plugins.multi.loading import DeviceNetwork, load_member, ports_of
 from headrace.plugins.multi.ranking import is_slow
 from headrace.plugins.multi.running.counters import MemberCounters
-from headrace.plugins.multi.running.pool import DevicePool
+from headrace.plugins.multi.running.pool import DevicePool, silent
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.key import config_field
 from headrace.runtime.device.executable_network import ExecutableNetwork, Place
@@ -100,9 +100,9 @@ class PoolMembers:
         self.arrivals = 0
         self._given_up: list[DeviceNetwork] | None = None
         self._pool: DevicePool | None = None
-        self._note: Callable[..., object] = _silent
-        self._changed: Callable[[], object] = _silent
-        self._unsubscribe: Callable[[], object] = _silent
+        self._note: Callable[..., object] = silent
+        self._changed: Callable[[], object] = silent
+        self._unsubscribe: Callable[[], object] = silent
 
     @property
     def pool(self) -> DevicePool:
@@ -160,7 +160,7 @@ class PoolMembers:
             self._pool.close()
         for member in self.all():
             member.executable.close()
-        self._note = self._changed = _silent  # they refer to the owner
+        self._note = self._changed = silent  # they refer to the owner
 
     # -- the present state --
 
@@ -428,7 +428,3 @@ class PoolMembers:
         if done and member is not None:
             self._catch_up(member)  # with what was set until it was there
         return done
-
-
-def _silent(*_: object) -> None:
-    """Takes the place of callbacks when there are none."""

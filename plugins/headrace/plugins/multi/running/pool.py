@@ -155,7 +155,7 @@ class DevicePool:
             self._alarm.close()
             self._ways.clear()
             self._go(None)
-            self._delegate = self._changed = _silent  # they refer to the owner, which has this pool
+            self._delegate = self._changed = silent  # they refer to the owner, which has this pool
 
     def count_with(self, label: str, counters: MemberCounters) -> None:
         """Uses this label in the log, and these counters, from now on."""
@@ -437,8 +437,8 @@ class DevicePool:
         return count or (optimal_requests(member.executable) if self._spill else UNLIMITED)
 
 
-def _silent(*_: object) -> None:
-    """Takes the place of the pool's callbacks when it is closed."""
+def silent(*_: object) -> None:
+    """Takes the place of callbacks when there are none."""
 
 
 def _taken_by(members: Sequence[DeviceNetwork]) -> frozenset[str] | None:
